@@ -1,0 +1,43 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := pyproject.toml requirements.lock requirements-test.lock
+
+.PHONY: demo test check env env-test lock results clean
+
+demo: env
+	$(BIN)/latentuq demo -o demo --force
+
+test: env-test check
+	$(BIN)/python -m pytest
+
+check: env-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/basedpyright
+
+env: $(VENV)/.installed
+env-test: $(VENV)/.installed-test
+
+# The stamps are newer than the lock files once everything in them is installed.
+$(VENV)/.installed: $(BIN)/python pyproject.toml requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $@
+
+$(VENV)/.installed-test: $(VENV)/.installed requirements-test.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-test.lock
+	touch $@
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "latentuq needs Python 3.11 or later; name one with make PYTHON=...")'
+	$(PYTHON) -m venv $(VENV)
+
+# Writes the lock files anew from pyproject.toml.
+lock: $(BIN)/python
+	$(BIN)/python -m pip install --quiet pip-tools
+	$(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --no-header --all-build-deps -o requirements.lock pyproject.toml
+	$(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --no-header --extra test -c requirements.lock -o requirements-test.lock pyproject.toml
+
+clean:
+	rm -rf $(VENV) demo
