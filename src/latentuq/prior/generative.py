@@ -1,0 +1,100 @@
+"""GenerativePrior: u -> z -> x as one callable, with the generator's error beside it."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+from latentuq.data.scaling import Scaling
+from latentuq.errors import UserError
+from latentuq.prior.flow import Flow
+from latentuq.prior.model_error import ModelError
+from latentuq.prior.vae import Encoder
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Card:
+    """What is known about a prior besides its numbers: name, metrics, how it was made.
+
+    Compared by identity, so that it can ride along in a compiled function's static part.
+    """
+
+    name: str = "unnamed"
+    metrics: Mapping[str, Any] = MappingProxyType({})
+    training: Mapping[str, Any] = MappingProxyType({})
+    checksum: str = ""
+
+
+class GenerativePrior(eqx.Module):
+    """x = decode(u) + n_model with u ~ N(0, I) and n_model ~ N(0, S_model).
+
+    `decode` is differentiable to second order. `model_error` is the S_model in use;
+    `model_errors` holds every estimate that came with the prior, by name.
+    """
+
+    decoder: Callable[[Float[Array, " dim"]], Float[Array, "*shape"]]
+    flow: Flow | None
+    model_error: ModelError
+    model_errors: dict[str, ModelError]
+    encoder: Encoder | None
+    dim: int = eqx.field(static=True)
+    shape: tuple[int, ...] = eqx.field(static=True)
+    scaling: Scaling = eqx.field(static=True, default=Scaling(0.0, 1.0))
+    card: Card = eqx.field(static=True, default=Card())
+
+    def generate(self, u: Float[Array, " dim"]) -> Float[Array, "*shape"]:
+        """g(u) = decoder(flow(u)) at one point, in the networks' own precision."""
+        return self.decoder(u if self.flow is None else self.flow(u))
+
+    def decode(self, u: Float[Array, "*batch dim"]) -> Float[Array, "*batch *shape"]:
+        """g(u), the image mean, at one point or at any batch of points."""
+        u = jnp.asarray(u)
+        if u.ndim == 0 or u.shape[-1] != self.dim:
+            raise UserError(
+                f"u has shape {u.shape}, but the last axis must be the prior's dim, {self.dim}."
+            )
+        return _over_batch(self.generate, u.ndim - 1)(u)
+
+    def sample(
+        self, key: Key[Array, ""], n: int, mean: bool = False
+    ) -> Float[Array, "n *shape"]:
+        """Draws n clean images x from the prior, model error included (`mean=True`: g(u) alone)."""
+        u_key, error_key = jax.random.split(key)
+        images = self.decode(jax.random.normal(u_key, (n, self.dim)))
+        if mean:
+            return images
+        return images + jax.vmap(self.model_error.sample)(jax.random.split(error_key, n))
+
+    def encode(
+        self, x: Float[Array, "*batch *shape"]
+    ) -> tuple[Float[Array, "*batch dim"], Float[Array, "*batch dim"]]:
+        """Mean and standard deviation of the VAE's approximate posterior over z (not u)."""
+        if self.encoder is None:
+            raise UserError(f"The prior {self.card.name!r} has no encoder.")
+        x = jnp.asarray(x)
+        if x.shape[x.ndim - len(self.shape) :] != self.shape:
+            raise UserError(f"x has shape {x.shape}, but the prior's images are {self.shape}.")
+        return _over_batch(self.encoder, x.ndim - len(self.shape))(x)
+
+    def with_model_error(self, name: str) -> "GenerativePrior":
+        """The same prior with another of its estimates of S_model in use."""
+        if name not in self.model_errors:
+            known = ", ".join(sorted(self.model_errors)) or "none"
+            raise UserError(f"There is no model error {name!r}; this prior has: {known}.")
+        return dataclasses.replace(self, model_error=self.model_errors[name])
+
+    def __repr__(self) -> str:
+        flow = "no flow" if self.flow is None else f"flow of {self.flow.kept.shape[0]} couplings"
+        size = " x ".join(map(str, self.shape))
+        return f"GenerativePrior({self.card.name!r}: u in R^{self.dim} -> {size} image, {flow})"
+
+
+def _over_batch(fn: Callable, axes: int) -> Callable:
+    for _ in range(axes):
+        fn = jax.vmap(fn)
+    return fn

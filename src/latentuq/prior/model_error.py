@@ -1,0 +1,75 @@
+"""The covariance of the generator's error, S_model: diagonal plus low rank."""
+
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key
+
+from latentuq.errors import UserError
+
+
+class ModelError(eqx.Module):
+    """S_model = diag(variance) + sum_k factors[k] factors[k]^T over the pixels of one image.
+
+    A scalar is a constant `variance` without factors; a full covariance has zero `variance` and
+    its Cholesky columns as factors.
+    """
+
+    variance: Float[Array, "*shape"]
+    factors: Float[Array, "rank *shape"]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.variance.shape
+
+    @property
+    def rank(self) -> int:
+        return self.factors.shape[0]
+
+    @property
+    def std(self) -> Float[Array, "*shape"]:
+        """Standard deviation of every pixel, both parts together."""
+        return jnp.sqrt(self.variance + jnp.sum(self.factors**2, axis=0))
+
+    def sample(self, key: Key[Array, ""]) -> Float[Array, "*shape"]:
+        """Draws n_model ~ N(0, S_model)."""
+        diagonal_key, factor_key = jax.random.split(key)
+        diagonal = jnp.sqrt(self.variance) * jax.random.normal(diagonal_key, self.shape)
+        return diagonal + jnp.tensordot(jax.random.normal(factor_key, (self.rank,)), self.factors, 1)
+
+    def apply(self, x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+        """Multiplies an image by S_model."""
+        axes = tuple(range(1, self.factors.ndim))
+        return self.variance * x + jnp.tensordot(jnp.sum(self.factors * x, axis=axes), self.factors, 1)
+
+
+def make_model_error(value: object, shape: Sequence[int]) -> ModelError:
+    """Reads a standard deviation (scalar or image) or a covariance (pixels x pixels) as S_model."""
+    shape = tuple(shape)
+    pixels = int(np.prod(shape))
+    given = np.asarray(value, dtype=np.float64)
+    if not np.all(np.isfinite(given)):
+        raise UserError("model_error contains NaN or infinite values; give finite ones.")
+    no_factors = jnp.zeros((0, *shape), jnp.float32)
+    if given.ndim == 0 or given.shape == shape:
+        if np.any(given <= 0):
+            raise UserError(
+                f"model_error is a standard deviation and must be positive, not {given.min():g}."
+            )
+        return ModelError(jnp.asarray(np.broadcast_to(given**2, shape), jnp.float32), no_factors)
+    if given.shape == (pixels, pixels):
+        if not np.allclose(given, given.T, atol=1e-6 * np.abs(given).max()):
+            raise UserError("model_error as a covariance must be symmetric, and this one is not.")
+        try:
+            cholesky = np.linalg.cholesky(given)
+        except np.linalg.LinAlgError:
+            raise UserError("model_error as a covariance must be positive definite.") from None
+        factors = jnp.asarray(cholesky.T.reshape(pixels, *shape), jnp.float32)
+        return ModelError(jnp.zeros(shape, jnp.float32), factors)
+    raise UserError(
+        f"model_error of shape {given.shape} is neither a number, nor an image of shape {shape}, "
+        f"nor a covariance of shape {(pixels, pixels)}."
+    )
