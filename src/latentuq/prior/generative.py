@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import equinox as eqx
@@ -25,8 +24,8 @@ class Card:
     """
 
     name: str = "unnamed"
-    metrics: Mapping[str, Any] = MappingProxyType({})
-    training: Mapping[str, Any] = MappingProxyType({})
+    metrics: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    training: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     checksum: str = ""
 
 
@@ -51,7 +50,7 @@ class GenerativePrior(eqx.Module):
         """g(u) = decoder(flow(u)) at one point, in the networks' own precision."""
         return self.decoder(u if self.flow is None else self.flow(u))
 
-    def decode(self, u: Float[Array, "*batch dim"]) -> Float[Array, "*batch *shape"]:
+    def decode(self, u: Float[Array, "*batch dim"]) -> Float[Array, "*batch_and_shape"]:
         """g(u), the image mean, at one point or at any batch of points."""
         u = jnp.asarray(u)
         if u.ndim == 0 or u.shape[-1] != self.dim:
@@ -71,7 +70,7 @@ class GenerativePrior(eqx.Module):
         return images + jax.vmap(self.model_error.sample)(jax.random.split(error_key, n))
 
     def encode(
-        self, x: Float[Array, "*batch *shape"]
+        self, x: Float[Array, "*batch_and_shape"]
     ) -> tuple[Float[Array, "*batch dim"], Float[Array, "*batch dim"]]:
         """Mean and standard deviation of the VAE's approximate posterior over z (not u)."""
         if self.encoder is None:
