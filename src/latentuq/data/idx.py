@@ -1,0 +1,61 @@
+"""The IDX format of the MNIST family: a magic number, big-endian sizes, then the values."""
+
+import gzip
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from latentuq.errors import UserError
+
+_DTYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+
+
+def parse_idx(content: bytes, name: str) -> np.ndarray:
+    """Return the array held by uncompressed IDX bytes; `name` is what errors call them."""
+    if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in _DTYPES:
+        raise UserError(f"{name} is not an IDX file.")
+    dtype, ndim = np.dtype(_DTYPES[content[2]]), content[3]
+    start = 4 + 4 * ndim
+    if len(content) < start:
+        raise UserError(f"{name} is truncated: its header is incomplete.")
+    shape = struct.unpack(f">{ndim}I", content[4:start])
+    # Python integers: a damaged header may announce more values than an int64 counts.
+    expected = dtype.itemsize
+    for size in shape:
+        expected *= size
+    if len(content) - start != expected:
+        raise UserError(
+            f"{name} is damaged: its header announces {expected} bytes of values "
+            f"and {len(content) - start} follow."
+        )
+    values = np.frombuffer(content, dtype, offset=start).reshape(shape)
+    return values.astype(dtype.newbyteorder("="), copy=False)
+
+
+def format_idx(values: np.ndarray) -> bytes:
+    """Return the IDX bytes of an array of 8-bit unsigned integers."""
+    if values.dtype != np.uint8:
+        raise UserError(f"IDX files are written from 8-bit values, not {values.dtype}.")
+    header = struct.pack(f">BBBB{values.ndim}I", 0, 0, 0x08, values.ndim, *values.shape)
+    return header + values.tobytes()
+
+
+def gunzip(content: bytes, name: str) -> bytes:
+    """Return `content`, decompressed when it is gzip; `name` is what errors call it."""
+    if content[:2] != b"\x1f\x8b":
+        return content
+    try:
+        return gzip.decompress(content)
+    except (EOFError, OSError, zlib.error) as error:
+        raise UserError(f"{name} is damaged or truncated ({error}).") from error
+
+
+def read_idx(path: Path) -> np.ndarray:
+    """Return the array held by an IDX file, gzipped or not."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"Cannot read {path}: {error.strerror}.") from error
+    return parse_idx(gunzip(content, str(path)), str(path))

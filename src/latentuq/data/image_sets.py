@@ -1,0 +1,188 @@
+"""Clean images to train on, from a dataset, an array file, an IDX file or a folder of images."""
+
+import hashlib
+import os
+import re
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float32
+
+from latentuq.data.archives import idx_name
+from latentuq.data.datasets import PUBLICATIONS, load_dataset
+from latentuq.data.idx import read_idx
+from latentuq.data.images import existing_file, read_image, read_npy, read_npz, real_values
+from latentuq.data.scaling import Scaling, fit_scaling
+from latentuq.errors import UserError
+
+FEWEST_IMAGES = 10
+"""Fewer training images than this are taken for a mistake."""
+
+_FOLDER_SUFFIXES = (".png", ".tif", ".tiff", ".fits", ".fit", ".fts")
+_TRAIN_ENTRIES = ("images", "train_images", "x_train", "arr_0")
+_TEST_ENTRIES = ("test_images", "x_test")
+
+
+@dataclass(frozen=True, eq=False)
+class ImageSet:
+    """Training images scaled to [0, 1], with the held-out ones when the source names them.
+
+    Attributes:
+        train: The training images; read-only.
+        test: Held-out images on the same scale (they may leave [0, 1] a little); read-only.
+        scaling: The map between the source's units and [0, 1].
+        checksum: SHA-256 of `train`: its type, shape and bytes.
+        source: The dataset or path as the user named it.
+    """
+
+    train: Float32[np.ndarray, "train height width"]
+    test: Float32[np.ndarray, "test height width"] | None
+    scaling: Scaling
+    checksum: str
+    source: str
+
+
+def read_images(path: str | os.PathLike[str]) -> ImageSet:
+    """Return training images of any height and width, scaled to [0, 1].
+
+    8-bit values are divided by 255, floats within [0, 1] are kept, and anything else is mapped
+    from the minimum and maximum of the training images.
+
+    Args:
+        path: `"mnist"` or `"fashion-mnist"`; a `.npy` of shape (n, height, width); a `.npz` with
+            one array, or an entry `images`, `train_images`, `x_train` or `arr_0` (and optionally
+            `test_images` or `x_test`); an IDX file, gzipped or not; or a folder of equally sized
+            PNG, TIFF or FITS images, taken in the order of their names, or of IDX files.
+
+    Raises:
+        UserError: Something is missing, damaged, of unequal size, not finite or constant.
+    """
+    source = os.fspath(path)
+    if source in PUBLICATIONS:
+        return _from_dataset(source)
+    found = Path(source).expanduser()
+    if found.is_dir():
+        files = sorted(file for file in found.iterdir() if _is_image(file))
+        if not files and any(idx_name(file.name) for file in found.iterdir()):
+            return _from_dataset(source)
+        return _image_set(_read_folder(found, files), None, source)
+    found = existing_file(found)
+    if found.suffix.lower() == ".npy":
+        return _image_set(read_npy(found), None, source)
+    if found.suffix.lower() == ".npz":
+        train, held_out = read_npz(found, _TRAIN_ENTRIES, others=_TEST_ENTRIES)
+        test = next((held_out[name] for name in _TEST_ENTRIES if name in held_out), None)
+        return _image_set(train, test, source)
+    if re.search(r"(ubyte|\.idx)(\.gz)?$", found.name):
+        return _image_set(read_idx(found), None, source)
+    raise UserError(
+        f"{source} is not a dataset ({' or '.join(PUBLICATIONS)}), a .npz, .npy or IDX file, "
+        "or a folder of images."
+    )
+
+
+def _from_dataset(name: str) -> ImageSet:
+    dataset = load_dataset(name)
+    train = dataset.train_images
+    return ImageSet(train, dataset.test_images, Scaling(0.0, 255.0), _checksum(train), name)
+
+
+def _is_image(file: Path) -> bool:
+    # Names with a leading dot are what file managers leave beside the images.
+    hidden = file.name.startswith(".")
+    return file.suffix.lower() in _FOLDER_SUFFIXES and not hidden and file.is_file()
+
+
+def _read_folder(folder: Path, files: list[Path]) -> np.ndarray:
+    if not files:
+        raise UserError(f"The folder {folder} holds no {', '.join(_FOLDER_SUFFIXES)} images.")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        first = read_image(files[0])
+        images = np.empty((len(files), *first.shape), first.dtype)
+        for slot, file in zip(images, files, strict=True):
+            image = first if file == files[0] else read_image(file)
+            _check_like_first(image, file, first, files[0])
+            slot[...] = image
+    # One note for the folder, not one for each of thousands of files.
+    if caught:
+        more = f" (and {len(caught) - 1} more such notes)" if len(caught) > 1 else ""
+        warnings.warn(f"{caught[0].message}{more}", stacklevel=3)
+    return images
+
+
+def _check_like_first(image: np.ndarray, file: Path, first: np.ndarray, first_file: Path) -> None:
+    if image.shape != first.shape:
+        raise UserError(
+            f"{file} is {_size(image)} pixels but {first_file.name} is {_size(first)}: "
+            "all images should have one size."
+        )
+    if image.dtype != first.dtype:
+        raise UserError(
+            f"{file} holds {image.dtype} values but {first_file.name} holds {first.dtype}: "
+            "all images should have one type."
+        )
+    if not np.isfinite(image).all():
+        raise UserError(f"{file} holds NaN or infinite values, which cannot be trained on.")
+
+
+def _size(image: np.ndarray) -> str:
+    return f"{image.shape[0]} x {image.shape[1]}"
+
+
+def _image_set(train: np.ndarray, test: np.ndarray | None, source: str) -> ImageSet:
+    train = _checked(train, source)
+    if len(train) < FEWEST_IMAGES:
+        raise UserError(
+            f"{source} holds {len(train)} images; training needs at least {FEWEST_IMAGES}."
+        )
+    scaling = fit_scaling(train, source)
+    if train.dtype == np.uint8 and train.max() == 1:
+        warnings.warn(
+            f"{source} is 8-bit with no value above 1, taken as 0 to 255; "
+            "store it as float if 1 means white.",
+            stacklevel=3,
+        )
+    if test is not None:
+        test = _checked(test, f"The test entry of {source}")
+        if test.shape[1:] != train.shape[1:]:
+            raise UserError(
+                f"The test images of {source} are {_size(test[0])} pixels "
+                f"but its training images are {_size(train[0])}."
+            )
+        if test.dtype != train.dtype:
+            raise UserError(
+                f"The test images of {source} are {test.dtype} but its training images "
+                f"are {train.dtype}."
+            )
+        test = _frozen(scaling.to_unit(test))
+    unit = _frozen(scaling.to_unit(train))
+    return ImageSet(unit, test, scaling, _checksum(unit), source)
+
+
+def _checked(images: np.ndarray, name: str) -> np.ndarray:
+    images = real_values(images, name)
+    if images.ndim != 3 or 0 in images.shape:
+        raise UserError(f"{name} has shape {images.shape} where (n, height, width) is expected.")
+    finite = np.isfinite(images).all(axis=(1, 2))
+    if not finite.all():
+        raise UserError(
+            f"{name} holds NaN or infinite values, first in image {int(np.argmin(finite))}, "
+            "which cannot be trained on."
+        )
+    return images
+
+
+def _frozen(array: np.ndarray) -> np.ndarray:
+    array.setflags(write=False)
+    return array
+
+
+def _checksum(array: np.ndarray) -> str:
+    """Return the SHA-256 of an array's type, shape and bytes; the same on every platform."""
+    little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+    digest = hashlib.sha256(f"{little.dtype.str}{little.shape}".encode())
+    digest.update(little.data)
+    return digest.hexdigest()

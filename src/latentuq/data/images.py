@@ -1,0 +1,196 @@
+"""Single images in and out of files: PNG, TIFF, NumPy and FITS."""
+
+import os
+import warnings
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from latentuq.errors import UserError
+from latentuq.files import atomic_path
+
+_GREY_MODES = ("L", "I", "F", "I;16", "I;16B", "I;16L", "I;16N")
+
+
+def read_image(path: str | os.PathLike[str]) -> np.ndarray:
+    """Return the one image a file holds, as a 2-D array in the file's own units and precision.
+
+    Colour is converted to grey with a warning. NaN is kept: it marks missing pixels.
+
+    Args:
+        path: A `.png`, `.tif`, `.npy`, `.npz` (one array, or an entry `image`) or `.fits` file.
+
+    Raises:
+        UserError: The file is missing, damaged, or not one greyscale image.
+    """
+    path = existing_file(path)
+    reader = _READERS.get(path.suffix.lower())
+    if reader is None:
+        raise UserError(f"{path} is not an image: its name should end in {', '.join(_READERS)}.")
+    image = real_values(reader(path), str(path))
+    if image.ndim != 2 or image.size == 0:
+        raise UserError(f"{path} has shape {image.shape} where (height, width) is expected.")
+    return image
+
+
+def write_image(path: str | os.PathLike[str], array: object) -> None:
+    """Write one image in one step; the suffix decides the format.
+
+    Integers of 8 or 16 bits are kept. Other values stay as they are in `.npy`, become float32 in
+    `.tif`, and in `.png` are clipped to [0, 1] and written with 8 bits.
+
+    Args:
+        path: A `.png`, `.tif`, `.tiff` or `.npy` file; what it held is replaced.
+        array: The image, a 2-D array.
+    """
+    path, image = Path(path), real_values(np.asarray(array), "The image to write")
+    if image.ndim != 2 or image.size == 0:
+        raise UserError(f"Cannot write shape {image.shape} to {path}: one 2-D image is expected.")
+    suffix = path.suffix.lower()
+    if suffix == ".npy":
+        with atomic_path(path) as beside:
+            np.save(beside, image, allow_pickle=False)
+        return
+    if suffix not in (".png", ".tif", ".tiff"):
+        raise UserError(f"Cannot write {path}: its name should end in .png, .tif or .npy.")
+    pixels = _png_pixels(image, path) if suffix == ".png" else _tiff_pixels(image)
+    from PIL import Image
+
+    with atomic_path(path) as beside:
+        Image.fromarray(pixels).save(beside)
+
+
+def existing_file(path: str | os.PathLike[str]) -> Path:
+    """Return `path` as a Path once it is known to be a file."""
+    found = Path(path).expanduser()
+    if not found.exists():
+        raise UserError(f"There is no file {found}.")
+    if not found.is_file():
+        raise UserError(f"{found} is not a file.")
+    return found
+
+
+def real_values(array: np.ndarray, name: str) -> np.ndarray:
+    """Return `array` in native byte order once it is known to hold real numbers."""
+    if array.dtype.kind not in "buif":
+        raise UserError(f"{name} holds values of type {array.dtype}, not real numbers.")
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+@contextmanager
+def decoding(path: Path, kind: str) -> Iterator[None]:
+    """Turn whatever a decoder raises on a damaged file into one sentence that names the file."""
+    try:
+        yield
+    except UserError:
+        raise
+    # Decoders stumble over damaged files in too many ways to list: struct.error, SyntaxError,
+    # zlib.error, MemoryError from an absurd header.
+    except Exception as error:
+        detail = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+        raise UserError(f"Cannot read {path} as {kind}: {detail}.") from error
+
+
+def read_npy(path: Path) -> np.ndarray:
+    """Return the array of a `.npy` file; pickled objects are refused."""
+    with decoding(path, "a NumPy array"), path.open("rb") as file:
+        return np.lib.format.read_array(file, allow_pickle=False)
+
+
+def read_npz(
+    path: Path, names: Collection[str], others: Collection[str] = ()
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Return the entry of a `.npz` file that is called one of `names`, or is the only one.
+
+    Args:
+        path: The file.
+        names: Names that the wanted entry may have.
+        others: Names of entries to return too when they are there.
+
+    Returns:
+        The wanted array, and those of `others` that were found, by name.
+    """
+    with decoding(path, "a NumPy archive"), path.open("rb") as file:
+        archive = np.load(file, allow_pickle=False)
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise UserError(f"{path} holds one array: its name should end in .npy.")
+        keys = [key for key in archive.files if key not in others]
+        chosen = keys if len(keys) == 1 else [key for key in keys if key in names]
+        if len(chosen) != 1:
+            raise UserError(
+                f"{path} holds the entries {', '.join(archive.files) or '(none)'}; "
+                f"exactly one should be named {' or '.join(names)}."
+            )
+        found = {key: archive[key] for key in archive.files if key in others}
+        return archive[chosen[0]], found
+
+
+def _read_npz_image(path: Path) -> np.ndarray:
+    return read_npz(path, ("image", "arr_0"))[0]
+
+
+def _read_pillow(path: Path) -> np.ndarray:
+    from PIL import Image
+
+    with decoding(path, "an image"), Image.open(path, formats=("PNG", "TIFF")) as image:
+        if (pages := getattr(image, "n_frames", 1)) > 1:
+            raise UserError(f"{path} holds {pages} images where one is expected.")
+        image.load()
+        if image.mode == "1":
+            return np.asarray(image.convert("L"))
+        if image.mode in _GREY_MODES:
+            return np.array(image)
+        rgba = np.asarray(image.convert("RGBA"))
+        red, green, blue, alpha = np.moveaxis(rgba, -1, 0)
+        if np.all(alpha == 255) and np.array_equal(red, green) and np.array_equal(red, blue):
+            return np.array(red)
+        warnings.warn(f"{path} has colour or transparency: reduced to grey.", stacklevel=4)
+        return np.array(image.convert("RGB").convert("L"))
+
+
+def _read_fits(path: Path) -> np.ndarray:
+    try:
+        from astropy.io import fits
+    except ImportError as error:
+        raise UserError(
+            f"Reading {path} needs astropy: install it with `pip install latentuq[fits]`."
+        ) from error
+    units: Any
+    with decoding(path, "a FITS image"), fits.open(path, memmap=False) as units:
+        for unit in units:
+            if not unit.is_image or unit.data is None:
+                continue
+            data = np.asarray(unit.data)
+            # Radio images carry axes of length 1 for frequency and polarisation.
+            while data.ndim > 2 and data.shape[0] == 1:
+                data = data[0]
+            return data
+    raise UserError(f"{path} holds no image.")
+
+
+def _png_pixels(image: np.ndarray, path: Path) -> np.ndarray:
+    if image.dtype in (np.uint8, np.uint16):
+        return image
+    values = image.astype(np.float64)
+    if np.isnan(values).any():
+        raise UserError(f"Cannot write NaN to {path}: use .tif or .npy, which keep it.")
+    return np.rint(np.clip(values, 0, 1) * 255).astype(np.uint8)
+
+
+def _tiff_pixels(image: np.ndarray) -> np.ndarray:
+    return image if image.dtype in (np.uint8, np.uint16) else image.astype(np.float32)
+
+
+_READERS: dict[str, Callable[[Path], np.ndarray]] = {
+    ".png": _read_pillow,
+    ".tif": _read_pillow,
+    ".tiff": _read_pillow,
+    ".npy": read_npy,
+    ".npz": _read_npz_image,
+    ".fits": _read_fits,
+    ".fit": _read_fits,
+    ".fts": _read_fits,
+}
