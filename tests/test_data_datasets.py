@@ -110,7 +110,7 @@ def test_when_all_sources_fail_one_sentence_tells_all(publish):
         f"first: the MD5 of {IDX_FILES[0]} is not that of mnist; second: it timed out;" in message
     )
     assert f"third: it has no {IDX_FILES[0]}" in message
-    assert f"download {IDX_FILES[0]}.gz from https://" in message
+    assert f"download {'.gz, '.join(IDX_FILES)}.gz from https://" in message
     assert message.endswith("run `latentuq data fetch mnist --from FOLDER`.")
 
 

@@ -135,7 +135,7 @@ def fetch(
         raise UserError(f"Cannot take {name} from {'; '.join(answers)}.")
     raise UserError(
         f"No source had {name} ({'; '.join(answers)}); download "
-        f"{', '.join(f'{file}.gz' for file in IDX_FILES if file in missing)} from "
+        f"{', '.join(f'{file}.gz' for file in IDX_FILES)} from "
         f"{publication.homepage} into a folder and run `latentuq data fetch {name} --from FOLDER`."
     )
 
