@@ -17,7 +17,7 @@ from latentuq.data.images import existing_file, read_image, read_npy, read_npz, 
 from latentuq.data.scaling import Scaling, fit_scaling
 from latentuq.errors import UserError
 
-FEWEST_IMAGES = 10
+FEWEST_IMAGES = 40
 """Fewer training images than this are taken for a mistake."""
 
 _FOLDER_SUFFIXES = (".png", ".tif", ".tiff", ".fits", ".fit", ".fts")
@@ -67,16 +67,16 @@ def read_images(path: str | os.PathLike[str]) -> ImageSet:
         files = sorted(file for file in found.iterdir() if _is_image(file))
         if not files and any(idx_name(file.name) for file in found.iterdir()):
             return _from_dataset(source)
-        return _image_set(_read_folder(found, files), None, source)
+        return make_image_set(_read_folder(found, files), None, source)
     found = existing_file(found)
     if found.suffix.lower() == ".npy":
-        return _image_set(read_npy(found), None, source)
+        return make_image_set(read_npy(found), None, source)
     if found.suffix.lower() == ".npz":
         train, held_out = read_npz(found, _TRAIN_ENTRIES, others=_TEST_ENTRIES)
         test = next((held_out[name] for name in _TEST_ENTRIES if name in held_out), None)
-        return _image_set(train, test, source)
+        return make_image_set(train, test, source)
     if re.search(r"(ubyte|\.idx)(\.gz)?$", found.name):
-        return _image_set(read_idx(found), None, source)
+        return make_image_set(read_idx(found), None, source)
     raise UserError(
         f"{source} is not a dataset ({' or '.join(PUBLICATIONS)}), a .npz, .npy or IDX file, "
         "or a folder of images."
@@ -132,7 +132,10 @@ def _size(image: np.ndarray) -> str:
     return f"{image.shape[0]} x {image.shape[1]}"
 
 
-def _image_set(train: np.ndarray, test: np.ndarray | None, source: str) -> ImageSet:
+def make_image_set(
+    train: np.ndarray, test: np.ndarray | None = None, source: str = "The array"
+) -> ImageSet:
+    """Return arrays of raw images, checked and scaled to [0, 1]; `source` is what errors say."""
     train = _checked(train, source)
     if len(train) < FEWEST_IMAGES:
         raise UserError(

@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
 from latentuq.networks import ACTIVATIONS, Linear, init_linear
+from latentuq.prior.architecture import FlowSize
 
 # exp(2) per coupling: enough for any latent we have met, too little to overflow float32.
 LOG_SCALE_LIMIT = 2.0
@@ -83,14 +84,12 @@ def standard_normal_log_prob(u: Float[Array, " dim"]) -> Float[Array, ""]:
 
 def init_flow(
     key: Key[Array, ""],
-    dim: int,
-    depth: int,
-    width: int,
-    activation: str,
-    location: Float[Array, " dim"] | None = None,
-    scale: Float[Array, " dim"] | None = None,
+    size: FlowSize,
+    location: Float[Array, " dim"],
+    scale: Float[Array, " dim"],
 ) -> Flow:
-    """Draws a flow whose couplings all start as the identity."""
+    """Draws a flow whose couplings all start as the identity, so that z = location + scale * u."""
+    dim, width = location.shape[0], size.width
 
     def init_coupling(key):
         first_key, second_key = jax.random.split(key)
@@ -99,13 +98,12 @@ def init_flow(
             (init_linear(first_key, dim, width), init_linear(second_key, width, width), last)
         )
 
-    couplings = jax.vmap(init_coupling)(jax.random.split(key, depth))
     return Flow(
-        couplings=couplings,
-        kept=jnp.asarray(_kept_coordinates(dim, depth)),
-        location=jnp.zeros(dim) if location is None else location,
-        scale=jnp.ones(dim) if scale is None else scale,
-        activation=activation,
+        couplings=jax.vmap(init_coupling)(jax.random.split(key, size.depth)),
+        kept=jnp.asarray(_kept_coordinates(dim, size.depth)),
+        location=location,
+        scale=scale,
+        activation=size.activation,
     )
 
 

@@ -5,9 +5,11 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Key
 
-from latentuq.networks import ResidualNetwork
+from latentuq.networks import ResidualNetwork, init_residual_network
+from latentuq.prior.architecture import VAESize
 
 _LOG_TWO_PI = 1.8378770664093453
 
@@ -68,3 +70,23 @@ class VAE(eqx.Module):
         )
         kl = 0.5 * jnp.sum(mean**2 + std**2 - 1.0) - jnp.sum(jnp.log(std))
         return Elbo(log_likelihood - kl, kl, squared_error)
+
+
+def init_vae(key: Key[Array, ""], shape: tuple[int, ...], size: VAESize, sigma: float) -> VAE:
+    """Draws an untrained VAE for images of the given shape."""
+    encoder_key, decoder_key = jax.random.split(key)
+    pixels = int(np.prod(shape))
+    encoder = init_residual_network(
+        encoder_key,
+        pixels,
+        2 * size.latent,
+        size.encoder_width,
+        size.encoder_blocks,
+        size.activation,
+    )
+    decoder = init_residual_network(
+        decoder_key, size.latent, pixels, size.width, size.blocks, size.activation
+    )
+    return VAE(
+        Encoder(encoder), Decoder(decoder, tuple(shape), size.output), jnp.log(jnp.float32(sigma))
+    )

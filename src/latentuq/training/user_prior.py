@@ -8,7 +8,9 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from latentuq.errors import UserError
-from latentuq.prior import Card, GenerativePrior, make_model_error
+from latentuq.prior import Card, Flow, FlowSize, GenerativePrior, make_model_error
+from latentuq.training.config import FitConfig, TrainingConfig
+from latentuq.training.flow import fit_flow
 
 
 def prior_from(
@@ -18,7 +20,8 @@ def prior_from(
     model_error: object,
     latents: Float[Array, "n dim"] | None = None,
     key: Key[Array, ""] | None = None,
-    flow: "FlowConfig | None" = None,
+    flow: FlowSize = FlowSize(),
+    flow_fit: FitConfig = TrainingConfig().flow_fit,
 ) -> GenerativePrior:
     """Wraps a generator whose latent is N(0, I), or whose latent is described by samples.
 
@@ -31,7 +34,8 @@ def prior_from(
         latents: samples of a latent that is not N(0, I); a flow is fitted to them, so that
             u ~ N(0, I) -> flow -> decode_fn is the prior.
         key: randomness of that fit.
-        flow: size and training of that flow.
+        flow: size of that flow.
+        flow_fit: how it is fitted.
     """
     shape = tuple(int(n) for n in shape)
     try:
@@ -44,9 +48,7 @@ def prior_from(
             f" but shape={shape} was announced."
         )
     error = make_model_error(model_error, shape)
-    fitted = None
-    if latents is not None:
-        fitted = _fit_flow_to(key, latents, dim, flow)
+    fitted = None if latents is None else _fit_to(key, latents, dim, flow, flow_fit)
     return GenerativePrior(
         decoder=decode_fn,
         flow=fitted,
@@ -57,3 +59,22 @@ def prior_from(
         shape=shape,
         card=Card(name=getattr(decode_fn, "__name__", type(decode_fn).__name__)),
     )
+
+
+def _fit_to(
+    key: Key[Array, ""] | None,
+    latents: Float[Array, "n dim"],
+    dim: int,
+    size: FlowSize,
+    config: FitConfig,
+) -> Flow:
+    samples = np.asarray(latents, np.float32)
+    if samples.ndim != 2 or samples.shape[1] != dim:
+        raise UserError(f"latents have shape {samples.shape}, but (n, {dim}) is expected.")
+    if len(samples) < 2 or not np.all(np.isfinite(samples)):
+        raise UserError("latents must be at least two finite samples.")
+    if key is None:
+        raise UserError("Fitting a flow to latents is random: give key=jax.random.key(0).")
+    # Samples are Gaussians of no width.
+    posteriors = jnp.stack([jnp.asarray(samples), jnp.zeros_like(samples)], axis=1)
+    return fit_flow(key, posteriors, size, config)

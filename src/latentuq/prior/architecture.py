@@ -1,0 +1,28 @@
+"""Sizes of the networks: all that is needed, beside the weights, to rebuild a prior."""
+
+import dataclasses
+
+from latentuq.networks import ACTIVATIONS
+from latentuq.options import choice, number
+
+
+@dataclasses.dataclass(frozen=True)
+class VAESize:
+    """Encoder and decoder: residual networks of fully connected layers."""
+
+    latent: int = number(10, 1, 4096, "dimension of the latent")
+    blocks: int = number(4, 1, 256, "residual blocks of the decoder")
+    width: int = number(512, 1, 65536, "width of the decoder")
+    encoder_blocks: int = number(4, 1, 256, "residual blocks of the encoder")
+    encoder_width: int = number(512, 1, 65536, "width of the encoder")
+    activation: str = choice("silu", ACTIVATIONS, "activation of encoder and decoder")
+    output: str = choice("sigmoid", ("sigmoid", "linear"), "last layer of the decoder")
+
+
+@dataclasses.dataclass(frozen=True)
+class FlowSize:
+    """RealNVP: affine couplings, each a perceptron with two hidden layers."""
+
+    depth: int = number(8, 0, 256, "couplings of the flow; 0 for no flow")
+    width: int = number(64, 1, 65536, "width of the couplings' two hidden layers")
+    activation: str = choice("silu", ACTIVATIONS, "activation of the flow")

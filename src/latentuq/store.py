@@ -1,0 +1,197 @@
+"""Model files: the weights of a prior and a JSON header that says how to read them."""
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import latentuq
+from latentuq.data.scaling import Scaling
+from latentuq.errors import UserError
+from latentuq.options import replace
+from latentuq.prior import (
+    Card,
+    FlowSize,
+    GenerativePrior,
+    ModelError,
+    VAESize,
+    init_flow,
+    init_vae,
+)
+from latentuq.tensors import TensorFile, flatten, read_tensors, unflatten, write_tensors
+
+KIND = "prior"
+FORMAT = 1
+_MAX_PIXELS = 2**26
+
+
+@dataclasses.dataclass(frozen=True)
+class Architecture:
+    """Everything static about a trained prior."""
+
+    shape: tuple[int, ...]
+    vae: VAESize
+    flow: FlowSize
+    model_errors: Mapping[str, int]
+    default_model_error: str
+    scaling: Scaling
+
+
+def embedded_models() -> dict[str, Path]:
+    """The models that come with the package, by name."""
+    folder = Path(str(resources.files("latentuq"))) / "models"
+    return {path.stem: path for path in sorted(folder.glob("*.safetensors"))}
+
+
+def save_prior(
+    path: str | Path,
+    prior: GenerativePrior,
+    architecture: Architecture,
+    half: bool = True,
+) -> None:
+    """Writes a trained prior with its card; `half` stores the networks' matrices as float16."""
+    arrays = _network_arrays(prior)
+    if half:
+        arrays = {name: _halved(array) for name, array in arrays.items()}
+    arrays |= flatten(prior.model_errors, "model_errors")
+    header = {
+        "kind": KIND,
+        "format": FORMAT,
+        "version": latentuq.__version__,
+        "name": prior.card.name,
+        "architecture": {
+            "shape": list(architecture.shape),
+            "vae": dataclasses.asdict(architecture.vae),
+            "flow": dataclasses.asdict(architecture.flow),
+            "model_errors": dict(architecture.model_errors),
+            "default_model_error": architecture.default_model_error,
+            "scaling": dataclasses.asdict(architecture.scaling),
+        },
+        "training": dict(prior.card.training),
+        "metrics": dict(prior.card.metrics),
+    }
+    write_tensors(Path(path), header, arrays)
+
+
+def load_prior(name_or_path: str | Path) -> GenerativePrior:
+    """Loads an embedded model by name, or a model file by path."""
+    path = _find(name_or_path)
+    file = read_tensors(path, KIND)
+    try:
+        architecture = _read_architecture(file.header)
+        return _build(file, architecture, _checksum(path))
+    except UserError as error:
+        raise UserError(f"{path} is not a usable model: {error}") from None
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UserError(f"{path} is not a usable model: bad header ({error!r}).") from None
+
+
+def read_card(path: str | Path) -> dict[str, Any]:
+    """Reads the header of a model file: architecture, metrics, training."""
+    return read_tensors(Path(path), KIND).header
+
+
+def round_to_half(prior: GenerativePrior) -> GenerativePrior:
+    """The prior as it comes back from a file with float16 matrices."""
+    arrays = {name: _halved(array) for name, array in _network_arrays(prior).items()}
+    networks = unflatten(_networks(prior), arrays)
+    return dataclasses.replace(prior, **networks)
+
+
+def _networks(prior: GenerativePrior) -> dict[str, Any]:
+    networks = {"encoder": prior.encoder, "decoder": prior.decoder, "flow": prior.flow}
+    return {name: network for name, network in networks.items() if network is not None}
+
+
+def _network_arrays(prior: GenerativePrior) -> dict[str, np.ndarray]:
+    return flatten(_networks(prior))
+
+
+def _halved(array: np.ndarray) -> np.ndarray:
+    if array.ndim < 2 or array.dtype != np.float32 or np.max(np.abs(array), initial=0.0) > 6e4:
+        return array
+    return array.astype(np.float16)
+
+
+def _find(name_or_path: str | Path) -> Path:
+    embedded = embedded_models()
+    if str(name_or_path) in embedded:
+        return embedded[str(name_or_path)]
+    path = Path(name_or_path)
+    if not path.is_file():
+        raise UserError(
+            f"There is no model {str(name_or_path)!r}: it is neither a file nor one of the embedded "
+            f"models ({', '.join(embedded) or 'none'})."
+        )
+    return path
+
+
+def _read_architecture(header: dict[str, Any]) -> Architecture:
+    if header["format"] != FORMAT:
+        raise UserError(f"its format is {header['format']}, this latentuq reads {FORMAT}.")
+    table = header["architecture"]
+    shape = tuple(int(n) for n in table["shape"])
+    if not shape or min(shape) < 1 or np.prod(shape, dtype=float) > _MAX_PIXELS:
+        raise UserError(f"its image shape {shape} is impossible.")
+    ranks = {str(name): int(rank) for name, rank in table["model_errors"].items()}
+    if not all(0 <= rank <= _MAX_PIXELS for rank in ranks.values()):
+        raise UserError("the rank of a model error is impossible.")
+    if table["default_model_error"] not in ranks:
+        raise UserError(f"its default model error {table['default_model_error']!r} is missing.")
+    return Architecture(
+        shape=shape,
+        vae=replace(VAESize(), table["vae"], "vae."),
+        flow=replace(FlowSize(), table["flow"], "flow."),
+        model_errors=ranks,
+        default_model_error=table["default_model_error"],
+        scaling=Scaling(**table["scaling"]),
+    )
+
+
+def _build(file: TensorFile, architecture: Architecture, checksum: str) -> GenerativePrior:
+    # Shapes only: nothing is allocated before the file has shown arrays of these very shapes.
+    size, flow_size, shape = architecture.vae, architecture.flow, architecture.shape
+    dim = size.latent
+    key = jax.random.key(0)
+    vae = eqx.filter_eval_shape(init_vae, key, shape, size, 1.0)
+    skeleton: dict[str, Any] = {"encoder": vae.encoder, "decoder": vae.decoder}
+    if flow_size.depth:
+        skeleton["flow"] = eqx.filter_eval_shape(
+            init_flow, key, flow_size, jnp.zeros(dim), jnp.ones(dim)
+        )
+    networks = unflatten(skeleton, file.arrays)
+    errors = {
+        name: ModelError(
+            jax.ShapeDtypeStruct(shape, jnp.float32),  # pyright: ignore[reportArgumentType]
+            jax.ShapeDtypeStruct((rank, *shape), jnp.float32),  # pyright: ignore[reportArgumentType]
+        )
+        for name, rank in architecture.model_errors.items()
+    }
+    errors = unflatten(errors, file.arrays, "model_errors")
+    return GenerativePrior(
+        decoder=networks["decoder"],
+        flow=networks.get("flow"),
+        model_error=errors[architecture.default_model_error],
+        model_errors=errors,
+        encoder=networks["encoder"],
+        dim=dim,
+        shape=shape,
+        scaling=architecture.scaling,
+        card=Card(
+            name=str(file.header["name"]),
+            metrics=file.header["metrics"],
+            training=file.header["training"],
+            checksum=checksum,
+        ),
+    )
+
+
+def _checksum(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,0 +1,94 @@
+"""S_model from the residuals of held-out images: scalar, per-pixel, diagonal plus low rank."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from latentuq.prior import ModelError
+
+_SWEEPS = 30
+
+
+class ModelErrors(NamedTuple):
+    """Every estimate by name, its mean log-likelihood on further images, and the best name."""
+
+    estimates: dict[str, ModelError]
+    log_likelihoods: dict[str, float]
+    default: str
+
+
+def estimate_model_errors(
+    residuals: np.ndarray, further: np.ndarray, floor: float, rank: int
+) -> ModelErrors:
+    """Estimates S_model from residuals x - decode(z), z sampled, and compares on further ones.
+
+    The floor keeps pixels that are always black from claiming certainty; it is given, because
+    likelihood would drive it to zero.
+    """
+    shape = residuals.shape[1:]
+    rows = residuals.reshape(len(residuals), -1).astype(np.float64)
+    tests = further.reshape(len(further), -1).astype(np.float64)
+    pixels = rows.shape[1]
+    per_pixel = np.maximum(np.mean(rows**2, axis=0), floor**2)
+    scalar = np.full(pixels, max(np.mean(rows**2), floor**2))
+    no_factors = np.zeros((0, pixels))
+    rank = min(rank, pixels - 1, len(rows) - 1)
+    solutions = {
+        "scalar": (scalar, no_factors),
+        "per-pixel": (per_pixel, no_factors),
+        "low-rank": _factor_analysis(rows, per_pixel, floor, rank),
+    }
+    scores = {name: mean_log_prob(tests, *parts) for name, parts in solutions.items()}
+    estimates = {
+        name: ModelError(
+            jnp.asarray(variance.reshape(shape), jnp.float32),
+            jnp.asarray(factors.reshape(-1, *shape), jnp.float32),
+        )
+        for name, (variance, factors) in solutions.items()
+    }
+    return ModelErrors(estimates, scores, max(scores, key=lambda name: scores[name]))
+
+
+def mean_log_prob(rows: np.ndarray, variance: np.ndarray, factors: np.ndarray) -> float:
+    """Mean of ln N(row; 0, diag(variance) + factors^T factors), by Woodbury."""
+    scaled = factors / np.sqrt(variance)
+    inner = np.eye(len(factors)) + scaled @ scaled.T
+    whitened = rows / np.sqrt(variance)
+    projected = np.linalg.solve(np.linalg.cholesky(inner), scaled @ whitened.T)
+    squares = np.sum(whitened**2, axis=1) - np.sum(projected**2, axis=0)
+    log_det = np.sum(np.log(variance)) + np.linalg.slogdet(inner)[1]
+    return float(np.mean(-0.5 * (squares + log_det + rows.shape[1] * np.log(2 * np.pi))))
+
+
+def _factor_analysis(
+    rows: np.ndarray, per_pixel: np.ndarray, floor: float, rank: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Maximum-likelihood diagonal plus rank r, by alternating the two parts.
+
+    Given the diagonal D, the best factors are D^(1/2) V (L - 1)^(1/2) with V, L the leading
+    eigenpairs of D^(-1/2) S D^(-1/2); given those, D takes what they leave of each pixel's
+    variance, never less than the floor.
+    """
+    n = len(rows)
+    diagonal, factors = per_pixel, np.zeros((rank, rows.shape[1]))
+    for _ in range(_SWEEPS):
+        root = np.sqrt(diagonal)
+        values, vectors = _leading_eigenpairs(rows / root / np.sqrt(n), rank)
+        factors = np.sqrt(np.maximum(values - 1.0, 0.0))[:, None] * vectors * root
+        diagonal = np.maximum(np.mean(rows**2, axis=0) - np.sum(factors**2, axis=0), floor**2)
+    return diagonal, factors
+
+
+def _leading_eigenpairs(scaled: np.ndarray, rank: int) -> tuple[np.ndarray, np.ndarray]:
+    """Largest eigenvalues and (row) eigenvectors of scaled^T scaled."""
+    from scipy.linalg import eigh
+    from scipy.sparse.linalg import svds
+
+    pixels = scaled.shape[1]
+    if pixels <= 1500:
+        values, vectors = eigh(scaled.T @ scaled, subset_by_index=(pixels - rank, pixels - 1))
+        return values, vectors.T
+    start = np.ones(min(scaled.shape))
+    _, singular, vectors = svds(scaled, k=rank, v0=start)
+    return singular**2, vectors

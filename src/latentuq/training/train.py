@@ -1,0 +1,237 @@
+"""train_prior: VAE, then flow, then model error, then the numbers that say how good it all is."""
+
+import dataclasses
+import platform
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key
+
+from latentuq.data import ImageSet
+from latentuq.data.image_sets import make_image_set
+from latentuq.prior import VAE, Card, Flow, GenerativePrior, init_vae
+from latentuq.store import Architecture, round_to_half, save_prior
+from latentuq.training.checkpoint import Checkpoints
+from latentuq.training.config import TrainingConfig
+from latentuq.training.flow import fit_flow
+from latentuq.training.losses import (
+    encode_all,
+    fixed_sigma_loss,
+    sample_posteriors,
+    vae_loss,
+)
+from latentuq.training.loop import Progress, fit
+from latentuq.training.quality import measure_latents, measure_vae
+from latentuq.training.residuals import estimate_model_errors
+
+OnProgress = Callable[[str, Progress], None]
+
+_RESIDUALS_PER_IMAGE = 4
+# Nats per image that float16 may cost before the model is stored in float32.
+_HALF_TOLERANCE = 0.05
+
+
+class Split(NamedTuple):
+    """The training images by what they are used for."""
+
+    fit: np.ndarray
+    held_out: np.ndarray
+    choice: np.ndarray
+    test: np.ndarray
+
+
+class TrainedPrior(NamedTuple):
+    """A prior with what its file needs to know."""
+
+    prior: GenerativePrior
+    architecture: Architecture
+    half: bool
+
+    def save(self, path: str | Path) -> None:
+        """Writes the model file."""
+        save_prior(path, self.prior, self.architecture, self.half)
+
+
+def train_prior(
+    key: Key[Array, ""],
+    images: "Float[Array, 'n *shape'] | ImageSet",
+    config: TrainingConfig | None = None,
+    path: str | Path | None = None,
+    on_progress: OnProgress = lambda stage, progress: None,
+) -> GenerativePrior:
+    """Trains VAE, flow and model error on clean images.
+
+    Args:
+        key: randomness of the whole run (`config.seed` is for the command line).
+        images: clean images, in any units; an `ImageSet` brings its own test images.
+        config: sizes, learning rates, and so on.
+        path: where to write the model file; None: nowhere.
+        on_progress: called with the stage ("vae", "flow") and its progress.
+    """
+    image_set = images if isinstance(images, ImageSet) else make_image_set(np.asarray(images))
+    trained = run_training(key, image_set, config or TrainingConfig(), on_progress=on_progress)
+    if path is not None:
+        trained.save(path)
+    return trained.prior
+
+
+def run_training(
+    key: Key[Array, ""],
+    images: ImageSet,
+    config: TrainingConfig,
+    checkpoints: Checkpoints | None = None,
+    on_progress: OnProgress = lambda stage, progress: None,
+    name: str = "unnamed",
+    command: str = "",
+) -> TrainedPrior:
+    """Runs or continues a training; see `train_prior`."""
+    checkpoints = checkpoints or Checkpoints(None, {})
+    split_key, vae_key, flow_key, error_key, quality_key = jax.random.split(key, 5)
+    split = split_images(split_key, images, config)
+    vae = _train_vae(vae_key, split.fit, config, checkpoints, on_progress)
+    flow = _train_flow(flow_key, vae, split.fit, config, checkpoints, on_progress)
+    prior, architecture, error_metrics = _assemble(error_key, vae, flow, split, images, config)
+    train_seconds = checkpoints.seconds
+
+    rounded = round_to_half(prior)
+    vae_as_stored = _vae_of(rounded, vae.log_sigma)
+    exact = measure_vae(quality_key, vae, split.test)["elbo"]
+    cost_of_half = exact - measure_vae(quality_key, vae_as_stored, split.test)["elbo"]
+    half = abs(cost_of_half) <= _HALF_TOLERANCE
+    stored = rounded if half else prior
+    metrics = _measure(quality_key, _vae_of(stored, vae.log_sigma), stored.flow, split)
+    metrics |= error_metrics
+    metrics["float16_elbo_cost"] = cost_of_half
+    metrics["train_seconds"] = train_seconds
+    metrics["parameters"] = count_parameters(stored)
+    training = {
+        "command": command,
+        "config": dataclasses.asdict(config),
+        "data": images.source,
+        "data_checksum": images.checksum,
+        "images": {field: len(part) for field, part in split._asdict().items()},
+        "jax": jax.__version__,
+        "python": platform.python_version(),
+    }
+    card = Card(name=name, metrics=metrics, training=training)
+    return TrainedPrior(dataclasses.replace(stored, card=card), architecture, half)
+
+
+def split_images(key: Key[Array, ""], images: ImageSet, config: TrainingConfig) -> Split:
+    """Sets images apart at random: residuals, choice, and a tenth for testing if none came along."""
+    n = len(images.train)
+    order = np.asarray(jax.random.permutation(key, n))
+    sizes = [max(5, round(n * config.model_error.held_out)), max(5, round(n * config.model_error.choice))]
+    if images.test is None:
+        sizes.append(max(10, n // 10))
+    held_out, choice, *rest, fit_part = np.split(order, np.cumsum(sizes))
+    test = images.test if images.test is not None else images.train[rest[0]]
+    parts = [images.train[np.sort(part)] for part in (fit_part, held_out, choice)]
+    return Split(*parts, test)
+
+
+def _train_vae(key, images, config, checkpoints, on_progress) -> VAE:
+    init_key, fit_key = jax.random.split(key)
+    vae = init_vae(init_key, images.shape[1:], config.vae, config.sigma_start)
+    done = checkpoints.finished("vae", vae)
+    if done is not None:
+        return done
+    return fit(
+        fit_key,
+        vae,
+        vae_loss if config.sigma == "trainable" else fixed_sigma_loss,
+        jnp.asarray(images),
+        config.vae_fit,
+        checkpoints.resume("vae"),
+        checkpoints.saver("vae", {}),
+        lambda progress: on_progress("vae", progress),
+    )
+
+
+def _train_flow(key, vae, images, config, checkpoints, on_progress) -> Flow | None:
+    if config.flow.depth == 0:
+        return None
+    posteriors = encode_all(vae.encoder, jnp.asarray(images))
+    return fit_flow(
+        key,
+        posteriors,
+        config.flow,
+        config.flow_fit,
+        checkpoints.resume("flow"),
+        checkpoints.saver("flow", {"vae": vae}),
+        lambda progress: on_progress("flow", progress),
+    )
+
+
+def _assemble(key, vae: VAE, flow: Flow | None, split: Split, images: ImageSet, config):
+    held_key, choice_key = jax.random.split(key)
+    errors = estimate_model_errors(
+        _residuals(held_key, vae, split.held_out),
+        _residuals(choice_key, vae, split.choice),
+        config.model_error.floor,
+        config.model_error.rank,
+    )
+    architecture = Architecture(
+        shape=split.fit.shape[1:],
+        vae=config.vae,
+        flow=config.flow,
+        model_errors={name: error.rank for name, error in errors.estimates.items()},
+        default_model_error=errors.default,
+        scaling=images.scaling,
+    )
+    prior = GenerativePrior(
+        decoder=vae.decoder,
+        flow=flow,
+        model_error=errors.estimates[errors.default],
+        model_errors=errors.estimates,
+        encoder=vae.encoder,
+        dim=config.vae.latent,
+        shape=architecture.shape,
+        scaling=images.scaling,
+    )
+    measured = float(errors.estimates["scalar"].std.mean())
+    metrics = {
+        "sigma_model": float(vae.sigma) if config.sigma == "trainable" else measured,
+        "sigma_measured": measured,
+        "model_error": errors.default,
+        "model_error_log_likelihood": errors.log_likelihoods,
+    }
+    return prior, architecture, metrics
+
+
+def _residuals(key: Key[Array, ""], vae: VAE, images: np.ndarray) -> np.ndarray:
+    """x - decode(z) with z sampled from the encoder: means lose the variance along the tangent."""
+    repeated = jnp.repeat(jnp.asarray(images), _RESIDUALS_PER_IMAGE, axis=0)
+    z = sample_posteriors(key, encode_all(vae.encoder, repeated))
+    return np.asarray(repeated - _decode(vae, z))
+
+
+@eqx.filter_jit
+def _decode(vae: VAE, z: Array) -> Array:
+    return jax.lax.map(vae.decoder, z, batch_size=1024)
+
+
+def _measure(key, vae: VAE, flow: Flow | None, split: Split) -> dict[str, Any]:
+    test_key, train_key, latent_key = jax.random.split(key, 3)
+    test = jnp.asarray(split.test)
+    metrics: dict[str, Any] = {
+        f"test_{name}": value for name, value in measure_vae(test_key, vae, test).items()
+    }
+    seen = jnp.asarray(split.fit[: len(test)])
+    metrics["train_elbo"] = measure_vae(train_key, vae, seen)["elbo"]
+    return metrics | measure_latents(latent_key, vae, flow, test)
+
+
+def _vae_of(prior: GenerativePrior, log_sigma: Array) -> VAE:
+    return VAE(prior.encoder, prior.decoder, log_sigma)  # pyright: ignore[reportArgumentType]
+
+
+def count_parameters(tree: Any) -> int:
+    """Number of floating-point values in networks and flow."""
+    leaves = jax.tree.leaves(eqx.filter((tree.encoder, tree.decoder, tree.flow), eqx.is_inexact_array))
+    return sum(leaf.size for leaf in leaves)
