@@ -68,6 +68,10 @@ def read_images(path: str | os.PathLike[str]) -> ImageSet:
         if not files and any(idx_name(file.name) for file in found.iterdir()):
             return _from_dataset(source)
         return make_image_set(_read_folder(found, files), None, source)
+    if not found.exists():
+        raise UserError(
+            f"{source} is neither a dataset ({' or '.join(PUBLICATIONS)}) nor a file or folder."
+        )
     found = existing_file(found)
     if found.suffix.lower() == ".npy":
         return make_image_set(read_npy(found), None, source)

@@ -1,0 +1,31 @@
+"""All commands in one place; each lives in a module of its own."""
+
+import typer
+
+from latentuq.cli import data, demo, models, train
+
+app = typer.Typer(
+    help="Bayesian inverse problems with generative priors.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.add_typer(data.app, name="data")
+app.command()(train.train)
+app.command()(models.models)
+app.command()(demo.demo)
+
+
+@app.callback(invoke_without_command=True)
+def options(
+    version: bool = typer.Option(False, "--version", help="Print the version and exit."),
+) -> None:
+    """Bayesian inverse problems with generative priors."""
+    if version:
+        import latentuq
+
+        typer.echo(latentuq.__version__)
+        raise typer.Exit
+
+
+__all__ = ["app"]

@@ -1,0 +1,195 @@
+"""`latentuq train`: a prior from clean images."""
+
+import dataclasses
+import json
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from latentuq.errors import UserError
+from latentuq.options import nested, read_toml, replace
+from latentuq.prior.architecture import FlowSize, VAESize
+from latentuq.training.config import FitConfig, ModelErrorConfig, TrainingConfig
+
+
+def _flag(name: str, table: Any, field: str, text: str = "") -> Any:
+    """A flag whose help and range are those of a configuration field."""
+    metadata = table.__dataclass_fields__[field].metadata
+    words = ", ".join(metadata.get("values", ()))
+    text = text or metadata["help"] + (f": {words}" if words else "")
+    return typer.Option(name, help=text[0].upper() + text[1:] + ".", show_default=False)
+
+
+def train(
+    data: Annotated[
+        str,
+        typer.Argument(
+            help="mnist, fashion-mnist, an .npz, .npy or IDX file, or a folder of images."
+        ),
+    ],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The model file to write.")],
+    config: Annotated[Path | None, typer.Option(help="TOML file; flags win over it.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing model.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the metrics as JSON.")] = False,
+    name: Annotated[str | None, typer.Option(help="Name of the model; default: the file's.")] = None,
+    seed: Annotated[int | None, _flag("--seed", TrainingConfig, "seed")] = None,
+    sigma: Annotated[str | None, _flag("--sigma", TrainingConfig, "sigma")] = None,
+    sigma_start: Annotated[float | None, _flag("--sigma-start", TrainingConfig, "sigma_start")] = None,
+    latent: Annotated[int | None, _flag("--latent", VAESize, "latent")] = None,
+    blocks: Annotated[int | None, _flag("--blocks", VAESize, "blocks")] = None,
+    width: Annotated[int | None, _flag("--width", VAESize, "width")] = None,
+    encoder_blocks: Annotated[
+        int | None, _flag("--encoder-blocks", VAESize, "encoder_blocks")
+    ] = None,
+    encoder_width: Annotated[int | None, _flag("--encoder-width", VAESize, "encoder_width")] = None,
+    activation: Annotated[str | None, _flag("--activation", VAESize, "activation")] = None,
+    decoder_output: Annotated[str | None, _flag("--decoder-output", VAESize, "output")] = None,
+    epochs: Annotated[int | None, _flag("--epochs", FitConfig, "epochs")] = None,
+    batch: Annotated[int | None, _flag("--batch", FitConfig, "batch")] = None,
+    learning_rate: Annotated[
+        float | None, _flag("--learning-rate", FitConfig, "learning_rate")
+    ] = None,
+    weight_decay: Annotated[float | None, _flag("--weight-decay", FitConfig, "weight_decay")] = None,
+    average: Annotated[float | None, _flag("--average", FitConfig, "average")] = None,
+    flow_depth: Annotated[int | None, _flag("--flow-depth", FlowSize, "depth")] = None,
+    flow_width: Annotated[int | None, _flag("--flow-width", FlowSize, "width")] = None,
+    flow_activation: Annotated[
+        str | None, _flag("--flow-activation", FlowSize, "activation")
+    ] = None,
+    flow_epochs: Annotated[
+        int | None, _flag("--flow-epochs", FitConfig, "epochs", "epochs of the flow")
+    ] = None,
+    flow_batch: Annotated[
+        int | None, _flag("--flow-batch", FitConfig, "batch", "samples per step of the flow")
+    ] = None,
+    flow_learning_rate: Annotated[
+        float | None,
+        _flag("--flow-learning-rate", FitConfig, "learning_rate", "learning rate of the flow"),
+    ] = None,
+    flow_weight_decay: Annotated[
+        float | None,
+        _flag("--flow-weight-decay", FitConfig, "weight_decay", "weight decay of the flow"),
+    ] = None,
+    held_out: Annotated[float | None, _flag("--held-out", ModelErrorConfig, "held_out")] = None,
+    choice: Annotated[float | None, _flag("--choice", ModelErrorConfig, "choice")] = None,
+    floor: Annotated[float | None, _flag("--floor", ModelErrorConfig, "floor")] = None,
+    rank: Annotated[int | None, _flag("--rank", ModelErrorConfig, "rank")] = None,
+) -> None:
+    """Train a generative prior: VAE, then flow, then model error.
+
+    The state is saved beside the output as MODEL.checkpoint and removed at the end.
+    """
+    flags = {
+        "seed": seed,
+        "sigma": sigma,
+        "sigma_start": sigma_start,
+        "vae.latent": latent,
+        "vae.blocks": blocks,
+        "vae.width": width,
+        "vae.encoder_blocks": encoder_blocks,
+        "vae.encoder_width": encoder_width,
+        "vae.activation": activation,
+        "vae.output": decoder_output,
+        "vae_fit.epochs": epochs,
+        "vae_fit.batch": batch,
+        "vae_fit.learning_rate": learning_rate,
+        "vae_fit.weight_decay": weight_decay,
+        "vae_fit.average": average,
+        "flow.depth": flow_depth,
+        "flow.width": flow_width,
+        "flow.activation": flow_activation,
+        "flow_fit.epochs": flow_epochs,
+        "flow_fit.batch": flow_batch,
+        "flow_fit.learning_rate": flow_learning_rate,
+        "flow_fit.weight_decay": flow_weight_decay,
+        "model_error.held_out": held_out,
+        "model_error.choice": choice,
+        "model_error.floor": floor,
+        "model_error.rank": rank,
+    }
+    settings = TrainingConfig() if config is None else read_toml(TrainingConfig(), config)
+    settings = replace(settings, nested(flags))
+    metrics = run(data, output, settings, resume, force, name or output.stem)
+    if as_json:
+        typer.echo(json.dumps(metrics))
+    else:
+        from latentuq.cli.models import print_metrics
+
+        print_metrics(name or output.stem, metrics)
+        typer.echo(f"Wrote {output}")
+
+
+def run(
+    data: str, output: Path, settings: TrainingConfig, resume: bool, force: bool, name: str
+) -> dict[str, Any]:
+    """Trains, saves, and returns the metrics."""
+    import jax
+
+    from latentuq.data import read_images
+    from latentuq.training.checkpoint import Checkpoints
+    from latentuq.training.train import run_training
+
+    if not output.parent.is_dir():
+        raise UserError(f"The folder {output.parent} does not exist; create it first.")
+    if output.is_dir():
+        raise UserError(f"{output} is a folder; -o names the model file to write.")
+    if output.exists() and not force:
+        raise UserError(f"{output} exists; --force overwrites it.")
+    images = read_images(data)
+    identity = {"config": dataclasses.asdict(settings), "data": images.checksum}
+    checkpoint = output.with_name(output.name + ".checkpoint")
+    checkpoints = Checkpoints(checkpoint, identity)
+    if resume:
+        checkpoints.find()
+    elif checkpoint.exists() and not force:
+        raise UserError(
+            f"{checkpoint} is left from an interrupted run; "
+            "--resume continues it, --force starts anew."
+        )
+    command = shlex.join(["latentuq", *sys.argv[1:]])
+    with _progress_bar() as on_progress:
+        trained = run_training(
+            jax.random.key(settings.seed),
+            images,
+            settings,
+            checkpoints,
+            on_progress,
+            name,
+            command,
+        )
+    trained.save(output)
+    checkpoints.remove()
+    return dict(trained.prior.card.metrics)
+
+
+@contextmanager
+def _progress_bar() -> Iterator[Any]:
+    """Shows stage, loss, ELBO, speed and time left on standard error."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(show_speed=True),
+        TextColumn("{task.fields[values]}"),
+        TimeRemainingColumn(elapsed_when_finished=True),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bars:
+        tasks: dict[str, Any] = {}
+
+        def show(stage: str, progress: Any) -> None:
+            if stage not in tasks:
+                label = {"vae": "VAE ", "flow": "flow"}[stage]
+                tasks[stage] = bars.add_task(label, total=progress.steps, values="")
+            values = "  ".join(f"{name} {value:.4g}" for name, value in progress.values.items())
+            bars.update(tasks[stage], completed=progress.step, values=values)
+
+        yield show
