@@ -1,0 +1,246 @@
+"""C = S_noise + A S_model A^T, factored once per problem so that residuals can be whitened.
+
+A whitening is a matrix W with W^T W = C^-1 over the observed data, and zero rows and columns for
+the others: shapes stay fixed while masks vary. Which of the three forms is used follows from
+shapes and kinds alone, never from values, so that new values do not recompile.
+"""
+
+import abc
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.linalg
+from jaxtyping import Array, Bool, Float
+
+from latentuq.errors import UserError
+from latentuq.noise import GaussianNoise
+from latentuq.operators import Operator, to_matrix, transpose
+from latentuq.prior import ModelError
+
+# Predicted data are float32, with rounding errors of about 1e-7 of their size: where C knows
+# them better than this, whitened residuals would be made of rounding errors.
+_SMALLEST_RELATIVE_STD = 1e-5
+
+
+class Whitening(eqx.Module):
+    """A square root W of C^-1."""
+
+    @abc.abstractmethod
+    def whiten(self, v: Float[Array, "*data"]) -> Float[Array, " data"]:
+        """W v."""
+
+    @abc.abstractmethod
+    def forward(self, operator: Operator, x: Float[Array, "*shape"]) -> Float[Array, " data"]:
+        """W A x."""
+
+
+class DiagonalWhitening(Whitening):
+    """W = diag(inverse_std): no matrix is formed."""
+
+    inverse_std: Float[Array, " data"]
+
+    def whiten(self, v: Float[Array, "*data"]) -> Float[Array, " data"]:
+        return self.inverse_std * jnp.ravel(v)
+
+    def forward(self, operator: Operator, x: Float[Array, "*shape"]) -> Float[Array, " data"]:
+        return self.whiten(operator.apply(x))
+
+
+class LowRankWhitening(Whitening):
+    """W = (I - basis diag(shrinkage) basis^T) diag(inverse_std), for C = D + U U^T.
+
+    With D^-1/2 U = basis diag(s) R^T, (I + basis diag(s^2) basis^T)^-1/2 shrinks the basis by
+    1 - 1/sqrt(1 + s^2): the Woodbury identity for a square root.
+    """
+
+    inverse_std: Float[Array, " data"]
+    basis: Float[Array, "data rank"]
+    shrinkage: Float[Array, " rank"]
+
+    def whiten(self, v: Float[Array, "*data"]) -> Float[Array, " data"]:
+        scaled = self.inverse_std * jnp.ravel(v)
+        return scaled - self.basis @ (self.shrinkage * (scaled @ self.basis))
+
+    def forward(self, operator: Operator, x: Float[Array, "*shape"]) -> Float[Array, " data"]:
+        return self.whiten(operator.apply(x))
+
+
+class DenseWhitening(Whitening):
+    """W = L^-1 with C = L L^T.
+
+    W A is kept as well: its entries are of the size of 1/std(model error) however small the noise,
+    so that W A x keeps float32 accuracy, and one product replaces two.
+    """
+
+    matrix: Float[Array, "data data"]
+    matrix_operator: Float[Array, "data pixels"]
+
+    def whiten(self, v: Float[Array, "*data"]) -> Float[Array, " data"]:
+        return self.matrix @ jnp.ravel(v)
+
+    def forward(self, operator: Operator, x: Float[Array, "*shape"]) -> Float[Array, " data"]:
+        return self.matrix_operator @ jnp.ravel(x)
+
+
+class Factored(NamedTuple):
+    """C, ready for use: computed in float64, kept in float32.
+
+    Attributes:
+        whitening: W.
+        log_det: ln det C over the observed data.
+        whitened_data: W y.
+        model_variance: The diagonal of A S_model A^T.
+    """
+
+    whitening: Whitening
+    log_det: float
+    whitened_data: Float[Array, " data"]
+    model_variance: Float[np.ndarray, " data"]
+
+
+def factor(
+    operator: Operator,
+    noise: GaussianNoise,
+    model_error: ModelError,
+    observed: Bool[np.ndarray, " data"],
+    y: Float[np.ndarray, " data"],
+) -> Factored:
+    """Factors C over the observed data in the cheapest form that is exact.
+
+    Args:
+        operator: A, bound.
+        noise: S_noise.
+        model_error: S_model.
+        observed: Which of the flattened data exist.
+        y: The flattened data, with zeros where nothing is observed.
+
+    Raises:
+        UserError: C is singular to working precision.
+    """
+    noise_variance = noise.variance(operator.output_shape)
+    if operator.disjoint and noise.factor is None:
+        diagonal = _diagonal_variance(operator, model_error)
+        if model_error.rank == 0:
+            return _factor_diagonal(noise_variance, diagonal, observed, y)
+        # Products with the factors cost 2 data x rank, a dense W costs data^2.
+        known = (noise_variance + diagonal)[observed]
+        if 2 * model_error.rank < observed.size and np.all(known > 1e-12):
+            columns = np.asarray(_each(operator, model_error.factors), np.float64).T
+            return _factor_low_rank(noise_variance, diagonal, columns, observed, y)
+    return _factor_dense(operator, noise, model_error, observed, y)
+
+
+def _diagonal_variance(operator: Operator, model_error: ModelError) -> Float[np.ndarray, " data"]:
+    """The diagonal of A diag(variance) A^T for a disjoint A.
+
+    Each column of A has one entry at most, which A^T 1 therefore reads off.
+    """
+    entries = transpose(operator, jnp.ones(operator.output_shape))
+    variance = operator.apply(entries * model_error.variance)
+    return np.asarray(variance, np.float64).ravel()
+
+
+@eqx.filter_jit
+def _each(operator: Operator, images: Float[Array, "n *shape"]) -> Float[Array, "n data"]:
+    return jax.vmap(lambda x: jnp.ravel(operator.apply(x)))(images)
+
+
+def _factor_diagonal(
+    noise_variance: np.ndarray, model_variance: np.ndarray, observed: np.ndarray, y: np.ndarray
+) -> Factored:
+    variance = noise_variance + model_variance
+    refuse_singular(np.min(variance[observed], initial=np.inf), y)
+    inverse_std, log_det = _invert(variance, observed)
+    whitening = DiagonalWhitening(_float32(inverse_std))
+    return Factored(whitening, log_det, _float32(inverse_std * y), model_variance)
+
+
+def _factor_low_rank(
+    noise_variance: np.ndarray,
+    diagonal: np.ndarray,
+    columns: np.ndarray,
+    observed: np.ndarray,
+    y: np.ndarray,
+) -> Factored:
+    variance = noise_variance + diagonal
+    refuse_singular(np.min(variance[observed], initial=np.inf), y)
+    inverse_std, log_det = _invert(variance, observed)
+    basis, singular, _ = np.linalg.svd(inverse_std[:, None] * columns, full_matrices=False)
+    shrinkage = 1 - 1 / np.sqrt(1 + singular**2)
+    scaled = inverse_std * y
+    return Factored(
+        LowRankWhitening(_float32(inverse_std), _float32(basis), _float32(shrinkage)),
+        log_det + float(np.sum(np.log1p(singular**2))),
+        _float32(scaled - basis @ (shrinkage * (basis.T @ scaled))),
+        diagonal + np.sum(columns**2, axis=1),
+    )
+
+
+def _factor_dense(
+    operator: Operator,
+    noise: GaussianNoise,
+    model_error: ModelError,
+    observed: np.ndarray,
+    y: np.ndarray,
+) -> Factored:
+    # Zero rows, and below a unit diagonal, take the missing data out of C.
+    matrix = to_matrix(operator) * observed[:, None]
+    pixels = matrix.shape[1]
+    half = matrix * np.sqrt(np.asarray(model_error.variance, np.float64).ravel())
+    if model_error.rank:
+        factors = np.asarray(model_error.factors, np.float64).reshape(-1, pixels)
+        half = np.concatenate([half, matrix @ factors.T], axis=1)
+    model_variance = np.sum(half**2, axis=1)
+    covariance = half @ half.T
+    del half
+    if noise.factor is None:
+        index = np.arange(observed.size)
+        covariance[index, index] += noise.variance(operator.output_shape)
+    else:
+        factor = np.asarray(noise.factor, np.float64)
+        covariance += factor @ factor.T
+    covariance[~observed, :] = 0.0
+    covariance[:, ~observed] = 0.0
+    covariance[~observed, ~observed] = 1.0
+    norm = np.abs(covariance).sum(axis=0).max(initial=0.0)
+    lower, failed = scipy.linalg.lapack.dpotrf(covariance, lower=1, clean=1)
+    if failed:
+        refuse_singular(0.0, y)
+    # The 1-norm bounds the spectral one: 1 / |C^-1|_1 is at most the smallest eigenvalue.
+    reciprocal_condition, _ = scipy.linalg.lapack.dpocon(lower, norm, uplo="L")
+    refuse_singular(reciprocal_condition * norm, y)
+    log_det = 2 * float(np.sum(np.log(np.diag(lower))))
+    whitening, _ = scipy.linalg.lapack.dtrtri(lower, lower=1)
+    whitening[~observed, ~observed] = 0.0
+    return Factored(
+        DenseWhitening(_float32(whitening), _float32(whitening @ matrix)),
+        log_det,
+        _float32(whitening @ y),
+        model_variance,
+    )
+
+
+def refuse_singular(smallest_variance: float, y: Float[np.ndarray, " data"]) -> None:
+    """Refuses a C that claims to know some combination of the data beyond float32 rounding."""
+    scale = max(1.0, float(np.max(np.abs(y), initial=0.0)))
+    if smallest_variance >= (_SMALLEST_RELATIVE_STD * scale) ** 2:
+        return
+    suggestion = float(f"{0.01 * scale:.1g}")
+    raise UserError(
+        "The covariance of the data is singular: with this little noise some combinations of them"
+        " are known beyond rounding error; state the instrument's noise, or add some, for instance"
+        f" GaussianNoise({suggestion:g})."
+    )
+
+
+def _invert(variance: np.ndarray, observed: np.ndarray) -> tuple[np.ndarray, float]:
+    """diag(variance)^-1/2 with zeros for missing data, and ln det over the others."""
+    safe = np.where(observed, variance, 1.0)
+    return np.where(observed, 1 / np.sqrt(safe), 0.0), float(np.sum(np.log(safe)))
+
+
+def _float32(values: np.ndarray) -> Float[Array, "..."]:
+    return jnp.asarray(values, jnp.float32)

@@ -1,0 +1,48 @@
+"""Gain: one factor per pixel."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from latentuq.operators.operator import (
+    Operator,
+    Shape,
+    check_shape,
+    finite_float32,
+    size,
+    with_fields,
+)
+
+
+class Gain(Operator):
+    """Multiplies every pixel by its gain (vignetting, exposure); one number means all alike."""
+
+    gain: Float[Array, "*shape"]
+
+    def __init__(self, gain: object):
+        self.gain = finite_float32(gain, "The gain")
+
+    @property
+    def input_shape(self) -> Shape | None:
+        return self.gain.shape or None
+
+    def bind(self, shape: Shape) -> "Gain":
+        if self.input_shape is None:
+            return with_fields(self, gain=jnp.broadcast_to(self.gain, shape))
+        check_shape(self, shape)
+        return self
+
+    def apply(self, x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+        return self.gain * x
+
+    def observed(self, shown: Bool[Array, "*shape"]) -> Bool[Array, "*shape"]:
+        return shown
+
+    @property
+    def disjoint(self) -> bool:
+        return True
+
+    def input_shape_for(self, output_shape: Shape) -> Shape:
+        return output_shape
+
+    def __repr__(self) -> str:
+        return f"Gain({size(self.gain.shape) or 'one number'})"

@@ -1,0 +1,203 @@
+"""InverseProblem: prior, operator, noise and data as one exact log density."""
+
+import warnings
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Bool, Float, Key
+
+from latentuq.covariance import Whitening, factor
+from latentuq.errors import UserError
+from latentuq.noise import GaussianNoise
+from latentuq.operators import Operator
+from latentuq.prior import GenerativePrior
+
+_LOG_TWO_PI = float(np.log(2 * np.pi))
+
+
+class Simulation(NamedTuple):
+    """A draw from the whole model: base variable, clean image, data (NaN where unobserved)."""
+
+    u: Float[Array, " dim"]
+    x: Float[Array, "*shape"]
+    y: Float[Array, "*data"]
+
+
+class InverseProblem(eqx.Module):
+    """y = A (g(u) + n_model) + n with u ~ N(0, I): the posterior of u given y.
+
+    C = S_noise + A S_model A^T is factored when the problem is made, in float64 and outside any
+    compiled function. Everything below works on one u, and under jit, vmap, grad and hessian.
+
+    Attributes:
+        prior: Where g and S_model come from.
+        operator: A, bound to the prior's image shape.
+        noise: S_noise.
+        y: The data, NaN wherever nothing is observed.
+        model_variance: The diagonal of A S_model A^T.
+    """
+
+    prior: GenerativePrior
+    operator: Operator
+    noise: GaussianNoise
+    y: Float[Array, "*data"]
+    model_variance: Float[Array, "*data"]
+    whitening: Whitening
+    whitened_data: Float[Array, " data"]
+    log_normalisation: Float[Array, ""]
+
+    def __init__(
+        self, prior: GenerativePrior, operator: Operator, noise: GaussianNoise, y: ArrayLike
+    ):
+        """States the problem.
+
+        Args:
+            prior: A trained prior or `prior_from`.
+            operator: What the instrument does; masked pixels are not data.
+            noise: Noise of the instrument; 0 is allowed where C stays invertible.
+            y: The data; NaN marks missing ones.
+
+        Raises:
+            UserError: Shapes do not match, data are infinite, or C is singular.
+        """
+        _check_kinds(prior, operator, noise)
+        operator = operator.bind(prior.shape)
+        shape = operator.output_shape
+        noise.check(shape)
+        shown = np.asarray(operator.observed(jnp.ones(prior.shape, bool)))
+        data = _read_data(y, shape, shown)
+        observed = ~np.isnan(data)
+        if not observed.any():
+            warnings.warn("Nothing is observed: the posterior is the prior.", stacklevel=2)
+        factored = factor(
+            operator, noise, prior.model_error, observed.ravel(), np.nan_to_num(data).ravel()
+        )
+        self.prior = prior
+        self.operator = operator
+        self.noise = noise
+        self.y = jnp.asarray(data, jnp.float32)
+        self.model_variance = jnp.asarray(factored.model_variance.reshape(shape), jnp.float32)
+        self.whitening = factored.whitening
+        self.whitened_data = factored.whitened_data
+        # -ln of the normalisations of N(y; ., C) and N(u; 0, I).
+        dimensions = int(observed.sum()) + prior.dim
+        self.log_normalisation = jnp.asarray(
+            -0.5 * (factored.log_det + dimensions * _LOG_TWO_PI), jnp.float32
+        )
+
+    @property
+    def dim(self) -> int:
+        return self.prior.dim
+
+    @property
+    def observed(self) -> Bool[Array, "*data"]:
+        """Which data exist."""
+        return ~jnp.isnan(self.y)
+
+    def residual(self, u: Float[Array, " dim"]) -> Float[Array, " data"]:
+        """r(u) = C^(-1/2) (A g(u) - y), zero where nothing is observed."""
+        return self._whitened_residual(self.prior.generate(u))
+
+    def chi_squared(self, u: Float[Array, " dim"]) -> Float[Array, ""]:
+        """r.r; at the true u it follows chi-squared with as many degrees as observed data."""
+        return jnp.sum(self.residual(u) ** 2)
+
+    def log_density(self, u: Float[Array, " dim"]) -> Float[Array, ""]:
+        """ln N(y; A g(u), C) + ln N(u; 0, I) over the observed data, all constants included."""
+        return self.log_normalisation - 0.5 * self.chi_squared(u) - 0.5 * jnp.sum(u**2)
+
+    def simulate(self, key: Key[Array, ""]) -> Simulation:
+        """Draws u from the prior, then x and y given u; y is missing where it is missing here."""
+        u_key, error_key, noise_key = jax.random.split(key, 3)
+        u = jax.random.normal(u_key, (self.dim,))
+        x = self.prior.generate(u) + self.prior.model_error.sample(error_key)
+        y = self.operator.apply(x) + self.noise.sample(noise_key, self.y.shape)
+        return Simulation(u, x, jnp.where(self.observed, y, jnp.nan))
+
+    def conditional_images(
+        self, key: Key[Array, ""], u: Float[Array, " dim"]
+    ) -> Float[Array, "*shape"]:
+        """Draws a clean image x from p(x | u, y), model error included.
+
+        With n_m ~ N(0, S_model) and n ~ N(0, S_noise),
+        x = g(u) + n_m + S_model A^T C^-1 [y - A (g(u) + n_m) - n], exact for any linear A.
+        """
+        error_key, noise_key = jax.random.split(key)
+        x = self.prior.generate(u) + self.prior.model_error.sample(error_key)
+        noise = self.whitening.whiten(self.noise.sample(noise_key, self.y.shape))
+        gap = -self._whitened_residual(x) - noise
+        image = jax.ShapeDtypeStruct(x.shape, x.dtype)
+        (back,) = jax.linear_transpose(self._forward, image)(gap)
+        return x + self.prior.model_error.apply(back)
+
+    def with_data(self, y: ArrayLike) -> "InverseProblem":
+        """The same problem for other data; C is factored again."""
+        return InverseProblem(self.prior, self.operator, self.noise, y)
+
+    def explain(self) -> str:
+        """One paragraph: what is observed, at what noise, how much of the variance is model error."""
+        observed = np.asarray(self.observed)
+        count, total = int(observed.sum()), observed.size
+        if not count:
+            return f"None of the {total} data is observed, so the posterior is the prior."
+        noise_variance = self.noise.variance(self.y.shape)[observed.ravel()]
+        model_variance = np.asarray(self.model_variance, np.float64)[observed]
+        share = model_variance.sum() / (model_variance.sum() + noise_variance.sum())
+        levels = np.sqrt([noise_variance.min(), noise_variance.max()])
+        level = f"{levels[0]:.3g}"
+        if levels[1] > 1.0001 * levels[0]:
+            level = f"{levels[0]:.3g} to {levels[1]:.3g}"
+        kind = "correlated noise" if self.noise.std is None else "independent noise"
+        values = np.asarray(self.y)[observed]
+        return (
+            f"An image of {_size(self.prior.shape)} pixels is seen through {self.operator!r}:"
+            f" {count} of {total} data are observed, with values from {values.min():.3g} to"
+            f" {values.max():.3g} and {kind} of standard deviation {level}. Given u, the"
+            f" generator's error adds a standard deviation of"
+            f" {np.sqrt(model_variance.mean()):.3g}, {share:.0%} of the variance. The unknown u"
+            f" has {self.dim} dimensions."
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"InverseProblem({self.prior!r}, {self.operator!r}, {self.noise!r},"
+            f" y of {_size(self.y.shape)})"
+        )
+
+    def _forward(self, x: Float[Array, "*shape"]) -> Float[Array, " data"]:
+        return self.whitening.forward(self.operator, x)
+
+    def _whitened_residual(self, x: Float[Array, "*shape"]) -> Float[Array, " data"]:
+        return self._forward(x) - self.whitened_data
+
+
+def _check_kinds(prior: object, operator: object, noise: object) -> None:
+    for name, value, kind in (
+        ("prior", prior, GenerativePrior),
+        ("operator", operator, Operator),
+        ("noise", noise, GaussianNoise),
+    ):
+        if not isinstance(value, kind):
+            raise UserError(f"The {name} must be a {kind.__name__}, not {value!r}.")
+
+
+def _read_data(
+    y: ArrayLike, shape: tuple[int, ...], shown: Bool[np.ndarray, "*data"]
+) -> Float[np.ndarray, "*data"]:
+    """The data in float64, NaN where the operator or the user says that nothing was seen."""
+    data = np.array(y, np.float64)
+    if data.shape != shape:
+        raise UserError(f"y has shape {data.shape}, but the operator makes data of shape {shape}.")
+    data[~shown] = np.nan
+    if np.isinf(data).any():
+        where = tuple(int(index) for index in np.argwhere(np.isinf(data))[0])
+        raise UserError(f"y is infinite at {where}; mark missing data by NaN.")
+    return data
+
+
+def _size(shape: tuple[int, ...]) -> str:
+    return " x ".join(map(str, shape))
