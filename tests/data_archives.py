@@ -10,8 +10,8 @@ from latentuq.data.idx import format_idx
 
 RNG = np.random.default_rng(0)
 ARRAYS = {
-    "train-images-idx3-ubyte": RNG.integers(0, 256, (12, 3, 3), np.uint8),
-    "train-labels-idx1-ubyte": RNG.integers(0, 10, 12, np.uint8),
+    "train-images-idx3-ubyte": RNG.integers(0, 256, (48, 3, 3), np.uint8),
+    "train-labels-idx1-ubyte": RNG.integers(0, 10, 48, np.uint8),
     "t10k-images-idx3-ubyte": RNG.integers(0, 256, (11, 3, 3), np.uint8),
     "t10k-labels-idx1-ubyte": RNG.integers(0, 10, 11, np.uint8),
 }

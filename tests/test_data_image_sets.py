@@ -10,9 +10,9 @@ from latentuq.data import Scaling, image_sets, load_dataset, read_images, write_
 from latentuq.errors import UserError
 
 RNG = np.random.default_rng(2)
-BYTES = RNG.integers(0, 256, (12, 5, 7), np.uint8)
+BYTES = RNG.integers(0, 256, (48, 5, 7), np.uint8)
 UNIT = (BYTES / np.float32(255)).astype(np.float32)
-WORDS = RNG.integers(100, 4000, (12, 5, 7), np.uint16)
+WORDS = RNG.integers(100, 4000, (48, 5, 7), np.uint16)
 
 
 def write_images(folder, images, suffix=".png"):
@@ -26,7 +26,7 @@ def write_images(folder, images, suffix=".png"):
 def test_every_source_of_the_same_bytes_gives_the_same_set(tmp_path):
     np.save(tmp_path / "a.npy", BYTES)
     np.savez(tmp_path / "b.npz", BYTES)
-    np.savez(tmp_path / "c.npz", train_images=BYTES, labels=np.arange(12))
+    np.savez(tmp_path / "c.npz", train_images=BYTES, labels=np.arange(48))
     write_images(tmp_path / "png", BYTES)
     write_images(tmp_path / "tif", BYTES, ".tif")
     sets = [read_images(tmp_path / name) for name in ("a.npy", "b.npz", "c.npz", "png", "tif")]
@@ -42,9 +42,9 @@ def test_every_source_of_the_same_bytes_gives_the_same_set(tmp_path):
 
 def test_checksum_is_that_of_type_shape_and_bytes(tmp_path):
     np.save(tmp_path / "a.npy", UNIT)
-    expected = hashlib.sha256(b"<f4(12, 5, 7)" + UNIT.tobytes()).hexdigest()
+    expected = hashlib.sha256(b"<f4(48, 5, 7)" + UNIT.tobytes()).hexdigest()
     assert read_images(tmp_path / "a.npy").checksum == expected
-    np.save(tmp_path / "b.npy", UNIT.reshape(12, 7, 5))
+    np.save(tmp_path / "b.npy", UNIT.reshape(48, 7, 5))
     assert read_images(tmp_path / "b.npy").checksum != expected
 
 
@@ -63,7 +63,7 @@ def test_scaling_comes_from_the_training_images_alone(tmp_path):
 
 
 def test_precision_of_16_bit_and_float_tiff_is_kept(tmp_path):
-    floats = RNG.normal(size=(12, 4, 4)).astype(np.float32)
+    floats = RNG.normal(size=(48, 4, 4)).astype(np.float32)
     for name, raw in (("words", WORDS), ("floats", floats)):
         images = read_images(write_images(tmp_path / name, raw, ".tif"))
         low, scale = images.scaling.offset, images.scaling.scale
@@ -83,7 +83,7 @@ def test_idx_files_alone_and_in_a_folder(tmp_path):
     assert both.checksum == alone.checksum
     assert both.test is not None
     assert both.test == pytest.approx(ARRAYS["t10k-images-idx3-ubyte"] / 255, abs=1e-7)
-    with pytest.raises(UserError, match=r"labels-idx1-ubyte has shape \(12,\)"):
+    with pytest.raises(UserError, match=r"labels-idx1-ubyte has shape \(48,\)"):
         read_images(folder / "train-labels-idx1-ubyte")
 
 
@@ -92,7 +92,7 @@ def test_named_datasets_keep_their_splits(tmp_path, monkeypatch):
     monkeypatch.setattr(image_sets, "load_dataset", lambda name: load_dataset(folder))
     images = read_images("fashion-mnist")
     assert images.source == "fashion-mnist"
-    assert images.train.shape == (12, 3, 3)
+    assert images.train.shape == (48, 3, 3)
     assert images.test is not None
     assert images.test.shape == (11, 3, 3)
     assert images.scaling == Scaling(0.0, 255.0)
@@ -114,10 +114,10 @@ def test_folder_of_fits_images(tmp_path):
 
 
 def test_one_note_for_a_folder_in_colour(tmp_path):
-    for number in range(12):
+    for number in range(48):
         colour = np.stack([BYTES[number], BYTES[0], BYTES[1]], -1)
         Image.fromarray(colour).save(tmp_path / f"{number:03d}.png")
-    with pytest.warns(UserWarning, match=r"000\.png has colour.*11 more") as notes:
+    with pytest.warns(UserWarning, match=r"000\.png has colour.*47 more") as notes:
         read_images(tmp_path)
     assert len(notes) == 1
 
@@ -141,7 +141,7 @@ def test_the_first_image_that_differs_is_named(tmp_path):
         read_images(folder)
     nan = np.full((5, 7), np.nan, np.float32)
     floats = write_images(tmp_path / "tif", [*UNIT, nan], ".tif")
-    with pytest.raises(UserError, match=r"012\.tif holds NaN"):
+    with pytest.raises(UserError, match=r"048\.tif holds NaN"):
         read_images(floats)
 
 
@@ -149,7 +149,7 @@ def test_hidden_and_other_files_in_a_folder_are_ignored(tmp_path):
     folder = write_images(tmp_path / "png", BYTES)
     (folder / "._000.png").write_bytes(b"what a file manager leaves")
     (folder / "notes.txt").write_text("x")
-    assert len(read_images(folder).train) == 12
+    assert len(read_images(folder).train) == 48
 
 
 def test_every_wrong_array_is_named(tmp_path):
@@ -157,11 +157,11 @@ def test_every_wrong_array_is_named(tmp_path):
     nan[4, 0, 0] = np.inf
     for name, array, reason in (
         ("flat", BYTES[0], r"shape \(5, 7\) where \(n, height, width\)"),
-        ("channels", BYTES[..., None], r"shape \(12, 5, 7, 1\)"),
+        ("channels", BYTES[..., None], r"shape \(48, 5, 7, 1\)"),
         ("empty", BYTES[:0], r"shape \(0, 5, 7\)"),
-        ("few", BYTES[:9], "holds 9 images; training needs at least 10"),
+        ("few", BYTES[:9], "holds 9 images; training needs at least 40"),
         ("inf", nan, "infinite values, first in image 4"),
-        ("constant", np.ones((12, 5, 7)), "equal to 1"),
+        ("constant", np.ones((48, 5, 7)), "equal to 1"),
         ("text", np.array([["a"]]), "not real numbers"),
     ):
         np.save(tmp_path / f"{name}.npy", array)
@@ -193,7 +193,7 @@ def test_what_is_no_source_of_images_says_what_is(tmp_path):
     for name, reason in (
         ("a.txt", r"not a dataset \(mnist or fashion-mnist\)"),
         ("empty", "holds no .png"),
-        ("missing", "no file"),
+        ("missing", "neither a dataset"),
     ):
         with pytest.raises(UserError, match=reason) as caught:
             read_images(tmp_path / name)

@@ -52,8 +52,8 @@ class DiagonalWhitening(Whitening):
 class LowRankWhitening(Whitening):
     """W = (I - basis diag(shrinkage) basis^T) diag(inverse_std), for C = D + U U^T.
 
-    With D^-1/2 U = basis diag(s) R^T, (I + basis diag(s^2) basis^T)^-1/2 shrinks the basis by
-    1 - 1/sqrt(1 + s^2): the Woodbury identity for a square root.
+    The columns of `basis` are D^-1/2 U turned to be orthogonal, of squared lengths q, and
+    shrinkage = (1 - 1/sqrt(1 + q)) / q: the Woodbury identity for a square root.
     """
 
     inverse_std: Float[Array, " data"]
@@ -168,12 +168,14 @@ def _factor_low_rank(
     variance = noise_variance + diagonal
     refuse_singular(np.min(variance[observed], initial=np.inf), y)
     inverse_std, log_det = _invert(variance, observed)
-    basis, singular, _ = np.linalg.svd(inverse_std[:, None] * columns, full_matrices=False)
-    shrinkage = 1 - 1 / np.sqrt(1 + singular**2)
+    scaled_columns = inverse_std[:, None] * columns
+    squares, rotation = np.linalg.eigh(scaled_columns.T @ scaled_columns)
+    root = np.sqrt(1 + squares.clip(min=0))
+    basis, shrinkage = scaled_columns @ rotation, 1 / (root * (root + 1))
     scaled = inverse_std * y
     return Factored(
         LowRankWhitening(_float32(inverse_std), _float32(basis), _float32(shrinkage)),
-        log_det + float(np.sum(np.log1p(singular**2))),
+        log_det + 2 * float(np.sum(np.log(root))),
         _float32(scaled - basis @ (shrinkage * (basis.T @ scaled))),
         diagonal + np.sum(columns**2, axis=1),
     )
@@ -205,19 +207,18 @@ def _factor_dense(
     covariance[~observed, :] = 0.0
     covariance[:, ~observed] = 0.0
     covariance[~observed, ~observed] = 1.0
-    norm = np.abs(covariance).sum(axis=0).max(initial=0.0)
-    lower, failed = scipy.linalg.lapack.dpotrf(covariance, lower=1, clean=1)
-    if failed:
+    try:
+        lower = np.linalg.cholesky(covariance)
+    except np.linalg.LinAlgError:
         refuse_singular(0.0, y)
-    # The 1-norm bounds the spectral one: 1 / |C^-1|_1 is at most the smallest eigenvalue.
-    reciprocal_condition, _ = scipy.linalg.lapack.dpocon(lower, norm, uplo="L")
-    refuse_singular(reciprocal_condition * norm, y)
-    log_det = 2 * float(np.sum(np.log(np.diag(lower))))
-    whitening, _ = scipy.linalg.lapack.dtrtri(lower, lower=1)
+        raise
+    whitening = scipy.linalg.solve_triangular(lower, np.eye(observed.size), lower=True)
+    # trace C^-1 is the variance that unit rounding errors of the data would have in r.
+    refuse_singular(observed.size / np.sum(whitening**2), y)
     whitening[~observed, ~observed] = 0.0
     return Factored(
         DenseWhitening(_float32(whitening), _float32(whitening @ matrix)),
-        log_det,
+        2 * float(np.sum(np.log(np.diag(lower)))),
         _float32(whitening @ y),
         model_variance,
     )

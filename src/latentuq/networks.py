@@ -1,4 +1,4 @@
-"""Multilayer perceptrons whose equal layers are stacked, so that compile time does not grow with depth."""
+"""Perceptrons whose equal layers are stacked: compile time does not grow with depth."""
 
 from collections.abc import Callable
 

@@ -28,7 +28,9 @@ def check(options: Any, prefix: str = "") -> None:
         if dataclasses.is_dataclass(value):
             check(value, name + ".")
         if "values" in field.metadata and value not in field.metadata["values"]:
-            raise UserError(f"{name} = {value!r} is not one of {', '.join(field.metadata['values'])}.")
+            raise UserError(
+                f"{name} = {value!r} is not one of {', '.join(field.metadata['values'])}."
+            )
         if "range" in field.metadata:
             low, high = field.metadata["range"]
             if not low <= value <= high:
@@ -66,7 +68,7 @@ def replace(base: T, table: Any, prefix: str = "") -> T:
 
 
 def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Turns {"vae_fit.epochs": 3, "seed": None} into {"vae_fit": {"epochs": 3}}: None is not given."""
+    """Turns {"fit.epochs": 3, "seed": None} into {"fit": {"epochs": 3}}: None is not given."""
     table: dict[str, Any] = {}
     for name, value in flat.items():
         if value is None:

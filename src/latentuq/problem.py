@@ -107,7 +107,7 @@ class InverseProblem(eqx.Module):
         return jnp.sum(self.residual(u) ** 2)
 
     def log_density(self, u: Float[Array, " dim"]) -> Float[Array, ""]:
-        """ln N(y; A g(u), C) + ln N(u; 0, I) over the observed data, all constants included."""
+        """Ln N(y; A g(u), C) + ln N(u; 0, I) over the observed data, all constants included."""
         return self.log_normalisation - 0.5 * self.chi_squared(u) - 0.5 * jnp.sum(u**2)
 
     def simulate(self, key: Key[Array, ""]) -> Simulation:
@@ -135,8 +135,23 @@ class InverseProblem(eqx.Module):
         return x + self.prior.model_error.apply(back)
 
     def with_data(self, y: ArrayLike) -> "InverseProblem":
-        """The same problem for other data; C is factored again."""
-        return InverseProblem(self.prior, self.operator, self.noise, y)
+        """The same problem for other data, missing where they are missing here.
+
+        C and its factors do not depend on y, so this is cheap, and can be traced and vmapped.
+        """
+        y = jnp.asarray(y, self.y.dtype)
+        if y.shape != self.y.shape:
+            raise UserError(f"y has shape {y.shape}, but this problem's data are {self.y.shape}.")
+        if not isinstance(y, jax.core.Tracer) and not jnp.all(jnp.isfinite(y) | ~self.observed):
+            raise UserError(
+                "y is NaN or infinite where this problem has data; make a new InverseProblem."
+            )
+        whitened = self.whitening.whiten(jnp.where(self.observed, y, 0.0))
+        return eqx.tree_at(
+            lambda problem: (problem.y, problem.whitened_data),
+            self,
+            (jnp.where(self.observed, y, jnp.nan), whitened),
+        )
 
     def explain(self) -> str:
         """One paragraph: what is observed, at what noise, how much of the variance is model error."""

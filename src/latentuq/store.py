@@ -127,8 +127,8 @@ def _find(name_or_path: str | Path) -> Path:
     path = Path(name_or_path)
     if not path.is_file():
         raise UserError(
-            f"There is no model {str(name_or_path)!r}: it is neither a file nor one of the embedded "
-            f"models ({', '.join(embedded) or 'none'})."
+            f"There is no model {str(name_or_path)!r}: it is neither a file nor one of the "
+            f"embedded models ({', '.join(embedded) or 'none'})."
         )
     return path
 

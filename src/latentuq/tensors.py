@@ -1,4 +1,4 @@
-"""Pytrees of arrays to and from safetensors files with a JSON header: data only, nothing executes."""
+"""Pytrees of arrays to and from safetensors files with a JSON header: data, never code."""
 
 import json
 from collections.abc import Mapping
@@ -57,16 +57,16 @@ def read_tensors(path: Path, kind: str) -> TensorFile:
 
 
 def flatten(tree: Any, prefix: str = "") -> dict[str, np.ndarray]:
-    """Names every array of a pytree by its path, such as `flow.couplings.layers[0].weight`."""
+    """Names every array of a pytree by its path, such as `flow.couplings.layers.0.weight`."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
-    return {prefix + _name(path): np.asarray(leaf) for path, leaf in leaves}
+    return {_name(prefix, path): np.asarray(leaf) for path, leaf in leaves}
 
 
 def unflatten(like: T, arrays: Mapping[str, np.ndarray], prefix: str = "") -> T:
-    """Fills the array positions of `like` (arrays or shapes), checking name, shape and finiteness."""
+    """Fills the array positions of `like` (arrays or shapes) after checking each."""
 
     def fill(path, leaf):
-        name = prefix + _name(path)
+        name = _name(prefix, path)
         if name not in arrays:
             raise UserError(f"The array {name} is missing.")
         array = arrays[name]
@@ -82,5 +82,7 @@ def unflatten(like: T, arrays: Mapping[str, np.ndarray], prefix: str = "") -> T:
     return jax.tree_util.tree_map_with_path(fill, like)
 
 
-def _name(path: tuple) -> str:
-    return jax.tree_util.keystr(path).lstrip(".")
+def _name(prefix: str, path: tuple) -> str:
+    return ".".join(
+        [prefix] * bool(prefix) + [jax.tree_util.keystr((key,), simple=True) for key in path]
+    )

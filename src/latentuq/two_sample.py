@@ -11,7 +11,8 @@ from latentuq.networks import init_linear
 
 _WIDTH = 64
 _BATCH = 256
-_STEPS = 2000
+_EPOCHS = 30
+_FEWEST_STEPS = 200
 
 
 def two_sample_accuracy(
@@ -25,7 +26,9 @@ def two_sample_accuracy(
         raise UserError(f"The two sets have points of different shapes, {a.shape} and {b.shape}.")
     per_fold = min(len(a), len(b)) // folds
     if per_fold < 10:
-        raise UserError(f"A two-sample test needs {10 * folds} draws of each, not {len(a)}, {len(b)}.")
+        raise UserError(
+            f"A two-sample test needs {10 * folds} draws of each, not {len(a)}, {len(b)}."
+        )
     n = per_fold * folds
     a_key, b_key, fit_key = jax.random.split(key, 3)
     points = jnp.concatenate([_pick(a_key, a, n), _pick(b_key, b, n)])
@@ -34,10 +37,11 @@ def two_sample_accuracy(
     # Row f of a fold's matrix: the same number of points from both sets.
     index = jnp.arange(2 * n).reshape(2, folds, per_fold).swapaxes(0, 1).reshape(folds, -1)
     training = jnp.stack([jnp.delete(index, f, axis=0).ravel() for f in range(folds)])
-    correct = jax.vmap(partial(_fold_accuracy, points, labels))(
-        jax.random.split(fit_key, folds), training, index
+    steps = max(_FEWEST_STEPS, _EPOCHS * training.shape[1] // _BATCH)
+    accuracies = _fold_accuracies(
+        points, labels, jax.random.split(fit_key, folds), training, index, steps
     )
-    return float(jnp.mean(correct))
+    return float(jnp.mean(accuracies))
 
 
 def _pick(key: Key[Array, ""], draws: Array, n: int) -> Array:
@@ -46,17 +50,20 @@ def _pick(key: Key[Array, ""], draws: Array, n: int) -> Array:
     ]
 
 
-@partial(jax.jit, static_argnums=())
-def _fold_accuracy(points, labels, key, training, testing):
+@partial(jax.jit, static_argnames="steps")
+def _fold_accuracies(points, labels, keys, training, testing, steps):
+    fold = partial(_fold_accuracy, points, labels, steps)
+    return jax.vmap(fold)(keys, training, testing)
+
+
+def _fold_accuracy(points, labels, steps, key, training, testing):
     import optax
 
     init_key, batch_key = jax.random.split(key)
     keys = jax.random.split(init_key, 3)
     sizes = [points.shape[1], _WIDTH, _WIDTH, 1]
     layers = [init_linear(k, i, o) for k, i, o in zip(keys, sizes[:-1], sizes[1:], strict=True)]
-    optimizer = optax.adamw(
-        optax.cosine_decay_schedule(2e-3, _STEPS), weight_decay=1e-2
-    )
+    optimizer = optax.adamw(optax.cosine_decay_schedule(2e-3, steps), weight_decay=1e-2)
 
     def logits(layers, x):
         first, second, last = layers
@@ -73,6 +80,6 @@ def _fold_accuracy(points, labels, key, training, testing):
         return (optax.apply_updates(layers, changes), moments), None
 
     (layers, _), _ = jax.lax.scan(
-        step, (layers, optimizer.init(layers)), jax.random.split(batch_key, _STEPS)
+        step, (layers, optimizer.init(layers)), jax.random.split(batch_key, steps)
     )
     return jnp.mean((logits(layers, points[testing]) > 0) == (labels[testing] > 0.5))

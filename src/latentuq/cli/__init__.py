@@ -1,7 +1,7 @@
 """The `latentuq` command."""
 
 import sys
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from latentuq.errors import UserError
 
@@ -13,7 +13,7 @@ def main() -> NoReturn:
     from latentuq.cli.app import app
 
     # The class of all complaints about flags and arguments; typer does not export it by name.
-    usage_error = typer.BadParameter.__base__ or typer.BadParameter
+    usage_error: type[Any] = typer.BadParameter.__base__ or typer.BadParameter
     try:
         sys.exit(app(prog_name="latentuq", standalone_mode=False))
     except UserError as error:
@@ -23,7 +23,7 @@ def main() -> NoReturn:
         if not sys.argv[1:] and context is not None:
             print(context.get_help())
             sys.exit(0)
-        _fail(f"{error.format_message()} See latentuq --help.", 2)  # pyright: ignore[reportAttributeAccessIssue]
+        _fail(f"{error.format_message()} See latentuq --help.", 2)
     except (KeyboardInterrupt, typer.Abort):
         _fail("Interrupted.", 130)
     except BrokenPipeError:

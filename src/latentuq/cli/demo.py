@@ -16,7 +16,9 @@ def demo(
     model: Annotated[str, typer.Option(help="Embedded model or model file.")] = "mnist",
     seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 0,
     force: Annotated[bool, typer.Option("--force", help="Overwrite earlier figures.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print paths and metrics as JSON.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print paths and metrics as JSON.")
+    ] = False,
 ) -> None:
     """Say what is in a model and draw prior samples before and after its flow."""
     import jax

@@ -37,10 +37,17 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing model.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the metrics as JSON.")] = False,
-    name: Annotated[str | None, typer.Option(help="Name of the model; default: the file's.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Name of the model; default: the file's.")
+    ] = None,
     seed: Annotated[int | None, _flag("--seed", TrainingConfig, "seed")] = None,
     sigma: Annotated[str | None, _flag("--sigma", TrainingConfig, "sigma")] = None,
-    sigma_start: Annotated[float | None, _flag("--sigma-start", TrainingConfig, "sigma_start")] = None,
+    sigma_start: Annotated[
+        float | None, _flag("--sigma-start", TrainingConfig, "sigma_start")
+    ] = None,
+    encoder_noise: Annotated[
+        float | None, _flag("--encoder-noise", TrainingConfig, "encoder_noise")
+    ] = None,
     latent: Annotated[int | None, _flag("--latent", VAESize, "latent")] = None,
     blocks: Annotated[int | None, _flag("--blocks", VAESize, "blocks")] = None,
     width: Annotated[int | None, _flag("--width", VAESize, "width")] = None,
@@ -55,7 +62,10 @@ def train(
     learning_rate: Annotated[
         float | None, _flag("--learning-rate", FitConfig, "learning_rate")
     ] = None,
-    weight_decay: Annotated[float | None, _flag("--weight-decay", FitConfig, "weight_decay")] = None,
+    warmup: Annotated[float | None, _flag("--warmup", FitConfig, "warmup")] = None,
+    weight_decay: Annotated[
+        float | None, _flag("--weight-decay", FitConfig, "weight_decay")
+    ] = None,
     average: Annotated[float | None, _flag("--average", FitConfig, "average")] = None,
     flow_depth: Annotated[int | None, _flag("--flow-depth", FlowSize, "depth")] = None,
     flow_width: Annotated[int | None, _flag("--flow-width", FlowSize, "width")] = None,
@@ -89,6 +99,7 @@ def train(
         "seed": seed,
         "sigma": sigma,
         "sigma_start": sigma_start,
+        "encoder_noise": encoder_noise,
         "vae.latent": latent,
         "vae.blocks": blocks,
         "vae.width": width,
@@ -99,6 +110,7 @@ def train(
         "vae_fit.epochs": epochs,
         "vae_fit.batch": batch,
         "vae_fit.learning_rate": learning_rate,
+        "vae_fit.warmup": warmup,
         "vae_fit.weight_decay": weight_decay,
         "vae_fit.average": average,
         "flow.depth": flow_depth,
@@ -172,7 +184,13 @@ def run(
 def _progress_bar() -> Iterator[Any]:
     """Shows stage, loss, ELBO, speed and time left on standard error."""
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
     console = Console(stderr=True)
     columns = (

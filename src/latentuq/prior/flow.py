@@ -32,7 +32,7 @@ class Coupling(eqx.Module):
 
 
 class Flow(eqx.Module):
-    """Stacked affine couplings followed by a fixed per-coordinate affine map to the data's scale."""
+    """Stacked affine couplings followed by a fixed affine map to each coordinate's scale."""
 
     couplings: Coupling
     kept: Bool[Array, "depth dim"]
@@ -72,13 +72,13 @@ class Flow(eqx.Module):
         return u, jnp.sum(log_scales) - jnp.sum(jnp.log(self.scale))
 
     def log_prob(self, z: Float[Array, " dim"]) -> Float[Array, ""]:
-        """ln of the normalised density of z = flow(u), u ~ N(0, I)."""
+        """Ln of the normalised density of z = flow(u), u ~ N(0, I)."""
         u, log_det = self.inverse(z)
         return standard_normal_log_prob(u) + log_det
 
 
 def standard_normal_log_prob(u: Float[Array, " dim"]) -> Float[Array, ""]:
-    """ln N(u; 0, I)."""
+    """Ln N(u; 0, I)."""
     return -0.5 * (jnp.sum(u**2) + u.shape[-1] * jnp.log(2 * jnp.pi))
 
 

@@ -59,9 +59,7 @@ class GenerativePrior(eqx.Module):
             )
         return _over_batch(self.generate, u.ndim - 1)(u)
 
-    def sample(
-        self, key: Key[Array, ""], n: int, mean: bool = False
-    ) -> Float[Array, "n *shape"]:
+    def sample(self, key: Key[Array, ""], n: int, mean: bool = False) -> Float[Array, "n *shape"]:
         """Draws n clean images x from the prior, model error included (`mean=True`: g(u) alone)."""
         u_key, error_key = jax.random.split(key)
         images = self.decode(jax.random.normal(u_key, (n, self.dim)))

@@ -38,12 +38,16 @@ class ModelError(eqx.Module):
         """Draws n_model ~ N(0, S_model)."""
         diagonal_key, factor_key = jax.random.split(key)
         diagonal = jnp.sqrt(self.variance) * jax.random.normal(diagonal_key, self.shape)
-        return diagonal + jnp.tensordot(jax.random.normal(factor_key, (self.rank,)), self.factors, 1)
+        return diagonal + jnp.tensordot(
+            jax.random.normal(factor_key, (self.rank,)), self.factors, 1
+        )
 
     def apply(self, x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
         """Multiplies an image by S_model."""
         axes = tuple(range(1, self.factors.ndim))
-        return self.variance * x + jnp.tensordot(jnp.sum(self.factors * x, axis=axes), self.factors, 1)
+        return self.variance * x + jnp.tensordot(
+            jnp.sum(self.factors * x, axis=axes), self.factors, 1
+        )
 
 
 def make_model_error(value: object, shape: Sequence[int]) -> ModelError:

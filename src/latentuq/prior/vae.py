@@ -39,7 +39,9 @@ class Encoder(eqx.Module):
 
     network: ResidualNetwork
 
-    def __call__(self, x: Float[Array, "*shape"]) -> tuple[Float[Array, " dim"], Float[Array, " dim"]]:
+    def __call__(
+        self, x: Float[Array, "*shape"]
+    ) -> tuple[Float[Array, " dim"], Float[Array, " dim"]]:
         # Centred inputs train faster; the entry layer's bias could learn this, slowly.
         mean, raw = jnp.split(self.network(2.0 * jnp.ravel(x) - 0.5), 2)
         return mean, jnp.exp(0.5 * jnp.clip(raw, -12.0, 6.0))
@@ -50,7 +52,7 @@ class Encoder(eqx.Module):
 
 
 class VAE(eqx.Module):
-    """Encoder, decoder and the scalar standard deviation of the likelihood, N(x; decode(z), sigma^2 I)."""
+    """Encoder, decoder, and the scalar sigma of the likelihood N(x; decode(z), sigma^2 I)."""
 
     encoder: Encoder
     decoder: Decoder
@@ -60,10 +62,17 @@ class VAE(eqx.Module):
     def sigma(self) -> Float[Array, ""]:
         return jnp.exp(self.log_sigma)
 
-    def elbo(self, key: Key[Array, ""], x: Float[Array, "*shape"]) -> Elbo:
-        """One-sample estimate of E_q[ln N(x; decode(z), sigma^2 I)] - KL(q(z|x) || N(0, I))."""
-        mean, std = self.encoder(x)
-        z = mean + std * jax.random.normal(key, mean.shape)
+    def elbo(
+        self, key: Key[Array, ""], x: Float[Array, "*shape"], encoder_noise: float = 0.0
+    ) -> Elbo:
+        """One-sample estimate of E_q[ln N(x; decode(z), sigma^2 I)] - KL(q(z|x) || N(0, I)).
+
+        With `encoder_noise` the encoder sees x plus white noise: a looser bound, and a regulariser.
+        """
+        z_key, noise_key = jax.random.split(key)
+        seen = x + encoder_noise * jax.random.normal(noise_key, x.shape) if encoder_noise else x
+        mean, std = self.encoder(seen)
+        z = mean + std * jax.random.normal(z_key, mean.shape)
         squared_error = jnp.sum((x - self.decoder(z)) ** 2)
         log_likelihood = -0.5 * squared_error * jnp.exp(-2 * self.log_sigma) - x.size * (
             self.log_sigma + 0.5 * _LOG_TWO_PI

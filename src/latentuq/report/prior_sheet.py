@@ -15,11 +15,10 @@ from latentuq.prior import GenerativePrior
 
 def tile(images: Float[Array, "n height width"], columns: int, gap: int = 2) -> np.ndarray:
     """Lays images out row by row on a white sheet."""
-    images = np.asarray(images)
     n, height, width = images.shape
     rows = -(-n // columns)
     sheet = np.ones((rows * (height + gap) - gap, columns * (width + gap) - gap))
-    for i, image in enumerate(images):
+    for i, image in enumerate(np.asarray(images)):
         top, left = (i // columns) * (height + gap), (i % columns) * (width + gap)
         sheet[top : top + height, left : left + width] = image
     return sheet

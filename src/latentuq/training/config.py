@@ -8,11 +8,12 @@ from latentuq.prior.architecture import FlowSize, VAESize
 
 @dataclasses.dataclass(frozen=True)
 class FitConfig:
-    """One run of Adam: the learning rate rises for one epoch, then falls as a cosine."""
+    """One run of Adam, with a learning rate that rises linearly and then falls as a cosine."""
 
     epochs: int = number(60, 0, 1_000_000, "passes over the training images")
     batch: int = number(512, 1, 1_000_000, "images per step")
     learning_rate: float = number(1e-3, 1e-9, 10.0, "largest learning rate")
+    warmup: float = number(1.0, 0.0, 1e6, "epochs of rising learning rate")
     weight_decay: float = number(0.0, 0.0, 100.0, "decoupled decay of the weight matrices")
     average: float = number(0.999, 0.0, 0.999999, "decay of the kept running average; 0: last step")
 
@@ -33,11 +34,16 @@ class TrainingConfig:
 
     `sigma = "trainable"` fits the likelihood's scalar standard deviation with the weights;
     `"measured"` holds it at `sigma_start` and measures the residuals' rms afterwards.
+    `encoder_noise` keeps the encoder from memorising the training images: the ELBO is a bound
+    whatever the encoder looks at.
     """
 
     seed: int = number(0, 0, 2**32 - 1, "seed of everything random")
     sigma: str = choice("trainable", ("trainable", "measured"), "how sigma_model is found")
     sigma_start: float = number(0.15, 1e-4, 100.0, "first (or, if measured, fixed) sigma_model")
+    encoder_noise: float = number(
+        0.2, 0.0, 10.0, "noise added to what the encoder sees in training"
+    )
     vae: VAESize = VAESize()
     vae_fit: FitConfig = FitConfig()
     flow: FlowSize = FlowSize()

@@ -46,12 +46,13 @@ class Fitter(NamedTuple):
 
 def make_fitter(static: Any, loss_fn: LossFn, config: FitConfig, steps_per_epoch: int) -> Fitter:
     """Compiles gradient and update for models that share the non-array part `static`."""
-    steps = max(1, steps_per_epoch * config.epochs)
+    steps = max(2, steps_per_epoch * config.epochs)
+    warmup = min(round(config.warmup * steps_per_epoch), steps // 2)
     schedule = optax.warmup_cosine_decay_schedule(
-        0.0,
+        0.0 if warmup else config.learning_rate,
         config.learning_rate,
-        min(steps_per_epoch, max(1, steps // 10)),
-        max(2, steps),
+        warmup,
+        steps,
         0.01 * config.learning_rate,
     )
     optimizer = optax.adamw(

@@ -6,24 +6,21 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from latentuq.prior import VAE, Encoder, Flow
+from latentuq.training.loop import LossFn
 
 
-def vae_loss(
-    vae: VAE, key: Key[Array, ""], images: Float[Array, "batch *shape"]
-) -> tuple[Float[Array, ""], dict[str, Array]]:
-    """Minus the mean ELBO per pixel."""
-    parts = jax.vmap(vae.elbo)(jax.random.split(key, images.shape[0]), images)
-    elbo = jnp.mean(parts.elbo)
-    loss = -elbo / images[0].size
-    return loss, {"loss": loss, "elbo": elbo, "sigma": vae.sigma}
+def make_vae_loss(sigma: str, encoder_noise: float) -> LossFn:
+    """Minus the mean ELBO per pixel; with `sigma="measured"` the likelihood's sigma stays put."""
 
+    def loss_fn(vae: VAE, key, images):
+        if sigma == "measured":
+            vae = eqx.tree_at(lambda v: v.log_sigma, vae, replace_fn=jax.lax.stop_gradient)
+        keys = jax.random.split(key, images.shape[0])
+        elbo = jnp.mean(jax.vmap(lambda key, x: vae.elbo(key, x, encoder_noise).elbo)(keys, images))
+        loss = -elbo / images[0].size
+        return loss, {"loss": loss, "elbo": elbo, "sigma": vae.sigma}
 
-def fixed_sigma_loss(
-    vae: VAE, key: Key[Array, ""], images: Float[Array, "batch *shape"]
-) -> tuple[Float[Array, ""], dict[str, Array]]:
-    """Minus the mean ELBO per pixel, with sigma held where it is."""
-    frozen = eqx.tree_at(lambda v: v.log_sigma, vae, jax.lax.stop_gradient(vae.log_sigma))
-    return vae_loss(frozen, key, images)
+    return loss_fn
 
 
 def flow_loss(
@@ -33,9 +30,7 @@ def flow_loss(
 
     Location and scale are data statistics, not parameters: gradients stop there.
     """
-    flow = eqx.tree_at(
-        lambda f: (f.location, f.scale), flow, replace_fn=jax.lax.stop_gradient
-    )
+    flow = eqx.tree_at(lambda f: (f.location, f.scale), flow, replace_fn=jax.lax.stop_gradient)
     mean, std = posteriors[:, 0], posteriors[:, 1]
     z = mean + std * jax.random.normal(key, mean.shape)
     nll = -jnp.mean(jax.vmap(flow.log_prob)(z))

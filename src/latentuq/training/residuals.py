@@ -91,4 +91,4 @@ def _leading_eigenpairs(scaled: np.ndarray, rank: int) -> tuple[np.ndarray, np.n
         return values, vectors.T
     start = np.ones(min(scaled.shape))
     _, singular, vectors = svds(scaled, k=rank, v0=start)
-    return singular**2, vectors
+    return np.asarray(singular) ** 2, np.asarray(vectors)

@@ -19,14 +19,9 @@ from latentuq.store import Architecture, round_to_half, save_prior
 from latentuq.training.checkpoint import Checkpoints
 from latentuq.training.config import TrainingConfig
 from latentuq.training.flow import fit_flow
-from latentuq.training.losses import (
-    encode_all,
-    fixed_sigma_loss,
-    sample_posteriors,
-    vae_loss,
-)
 from latentuq.training.loop import Progress, fit
-from latentuq.training.quality import measure_latents, measure_vae
+from latentuq.training.losses import encode_all, make_vae_loss, sample_posteriors
+from latentuq.training.quality import flow_needed, measure_latents, measure_vae
 from latentuq.training.residuals import estimate_model_errors
 
 OnProgress = Callable[[str, Progress], None]
@@ -100,11 +95,13 @@ def run_training(
 
     rounded = round_to_half(prior)
     vae_as_stored = _vae_of(rounded, vae.log_sigma)
-    exact = measure_vae(quality_key, vae, split.test)["elbo"]
-    cost_of_half = exact - measure_vae(quality_key, vae_as_stored, split.test)["elbo"]
+    test = jnp.asarray(split.test)
+    exact = measure_vae(quality_key, vae, test)["elbo"]
+    cost_of_half = exact - measure_vae(quality_key, vae_as_stored, test)["elbo"]
     half = abs(cost_of_half) <= _HALF_TOLERANCE
     stored = rounded if half else prior
     metrics = _measure(quality_key, _vae_of(stored, vae.log_sigma), stored.flow, split)
+    metrics["flow_needed"] = flow_needed(metrics)
     metrics |= error_metrics
     metrics["float16_elbo_cost"] = cost_of_half
     metrics["train_seconds"] = train_seconds
@@ -123,16 +120,24 @@ def run_training(
 
 
 def split_images(key: Key[Array, ""], images: ImageSet, config: TrainingConfig) -> Split:
-    """Sets images apart at random: residuals, choice, and a tenth for testing if none came along."""
+    """Sets images apart at random; a tenth is for testing if no test images came along."""
     n = len(images.train)
     order = np.asarray(jax.random.permutation(key, n))
-    sizes = [max(5, round(n * config.model_error.held_out)), max(5, round(n * config.model_error.choice))]
+    sizes = [
+        max(5, round(n * config.model_error.held_out)),
+        max(5, round(n * config.model_error.choice)),
+    ]
     if images.test is None:
         sizes.append(max(10, n // 10))
     held_out, choice, *rest, fit_part = np.split(order, np.cumsum(sizes))
     test = images.test if images.test is not None else images.train[rest[0]]
-    parts = [images.train[np.sort(part)] for part in (fit_part, held_out, choice)]
-    return Split(*parts, test)
+    train = images.train
+    return Split(
+        fit=train[np.sort(fit_part)],
+        held_out=train[np.sort(held_out)],
+        choice=train[np.sort(choice)],
+        test=test,
+    )
 
 
 def _train_vae(key, images, config, checkpoints, on_progress) -> VAE:
@@ -144,7 +149,7 @@ def _train_vae(key, images, config, checkpoints, on_progress) -> VAE:
     return fit(
         fit_key,
         vae,
-        vae_loss if config.sigma == "trainable" else fixed_sigma_loss,
+        make_vae_loss(config.sigma, config.encoder_noise),
         jnp.asarray(images),
         config.vae_fit,
         checkpoints.resume("vae"),
@@ -205,7 +210,7 @@ def _assemble(key, vae: VAE, flow: Flow | None, split: Split, images: ImageSet, 
 
 
 def _residuals(key: Key[Array, ""], vae: VAE, images: np.ndarray) -> np.ndarray:
-    """x - decode(z) with z sampled from the encoder: means lose the variance along the tangent."""
+    """X - decode(z) with z sampled from the encoder: means lose the variance along the tangent."""
     repeated = jnp.repeat(jnp.asarray(images), _RESIDUALS_PER_IMAGE, axis=0)
     z = sample_posteriors(key, encode_all(vae.encoder, repeated))
     return np.asarray(repeated - _decode(vae, z))
@@ -233,5 +238,7 @@ def _vae_of(prior: GenerativePrior, log_sigma: Array) -> VAE:
 
 def count_parameters(tree: Any) -> int:
     """Number of floating-point values in networks and flow."""
-    leaves = jax.tree.leaves(eqx.filter((tree.encoder, tree.decoder, tree.flow), eqx.is_inexact_array))
+    leaves = jax.tree.leaves(
+        eqx.filter((tree.encoder, tree.decoder, tree.flow), eqx.is_inexact_array)
+    )
     return sum(leaf.size for leaf in leaves)

@@ -20,8 +20,8 @@ def prior_from(
     model_error: object,
     latents: Float[Array, "n dim"] | None = None,
     key: Key[Array, ""] | None = None,
-    flow: FlowSize = FlowSize(),
-    flow_fit: FitConfig = TrainingConfig().flow_fit,
+    flow: FlowSize | None = None,
+    flow_fit: FitConfig | None = None,
 ) -> GenerativePrior:
     """Wraps a generator whose latent is N(0, I), or whose latent is described by samples.
 
@@ -48,7 +48,11 @@ def prior_from(
             f" but shape={shape} was announced."
         )
     error = make_model_error(model_error, shape)
-    fitted = None if latents is None else _fit_to(key, latents, dim, flow, flow_fit)
+    fitted = (
+        None
+        if latents is None
+        else _fit_to(key, latents, dim, flow or FlowSize(), flow_fit or TrainingConfig().flow_fit)
+    )
     return GenerativePrior(
         decoder=decode_fn,
         flow=fitted,

@@ -1,0 +1,42 @@
+"""Small priors and images that many tests share."""
+
+import jax
+import numpy as np
+import pytest
+
+from latentuq.data.image_sets import ImageSet, make_image_set
+from latentuq.prior import FlowSize, VAESize
+from latentuq.training import FitConfig, ModelErrorConfig, TrainingConfig
+from latentuq.training.train import TrainedPrior, run_training
+
+
+def blobs(seed: int, n: int, shape: tuple[int, int]) -> np.ndarray:
+    """Gaussian spots at random places: a two-dimensional family of images."""
+    rng = np.random.default_rng(seed)
+    rows, columns = np.mgrid[: shape[0], : shape[1]]
+    centre = rng.uniform(2, np.array(shape) - 3, (n, 2))[:, :, None, None]
+    return np.exp(-((rows - centre[:, 0]) ** 2 + (columns - centre[:, 1]) ** 2) / 4)
+
+
+TINY = TrainingConfig(
+    vae=VAESize(latent=2, blocks=1, width=16, encoder_blocks=1, encoder_width=16),
+    vae_fit=FitConfig(epochs=3, batch=50),
+    flow=FlowSize(depth=2, width=8),
+    flow_fit=FitConfig(epochs=3, batch=50),
+    model_error=ModelErrorConfig(held_out=0.2, choice=0.1, rank=4),
+)
+
+
+@pytest.fixture(scope="session")
+def tiny_images() -> ImageSet:
+    return make_image_set(blobs(0, 300, (6, 8)).astype(np.float32), source="blobs")
+
+
+@pytest.fixture(scope="session")
+def tiny_config() -> TrainingConfig:
+    return TINY
+
+
+@pytest.fixture(scope="session")
+def tiny_prior(tiny_images: ImageSet) -> TrainedPrior:
+    return run_training(jax.random.key(0), tiny_images, TINY, name="tiny", command="test")
