@@ -4,12 +4,38 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from latentuq.noise import GaussianNoise as GaussianNoise
+    from latentuq.operators import Blur as Blur
+    from latentuq.operators import Downsample as Downsample
+    from latentuq.operators import Gain as Gain
+    from latentuq.operators import LinearOperator as LinearOperator
+    from latentuq.operators import Mask as Mask
+    from latentuq.operators import Matrix as Matrix
+    from latentuq.operators import Projection as Projection
+    from latentuq.operators import RandomMask as RandomMask
+    from latentuq.operators import stack as stack
+    from latentuq.problem import InverseProblem as InverseProblem
+    from latentuq.problem_file import load_problem as load_problem
+    from latentuq.problem_file import save_problem as save_problem
     from latentuq.training import prior_from as prior_from
 
 __version__ = "0.1.0"
 
 # Public name -> module that defines it; imported on first use, so that `import latentuq` is light.
 _PUBLIC = {
+    "GaussianNoise": "latentuq.noise",
+    "Blur": "latentuq.operators",
+    "Downsample": "latentuq.operators",
+    "Gain": "latentuq.operators",
+    "LinearOperator": "latentuq.operators",
+    "Mask": "latentuq.operators",
+    "Matrix": "latentuq.operators",
+    "Projection": "latentuq.operators",
+    "RandomMask": "latentuq.operators",
+    "stack": "latentuq.operators",
+    "InverseProblem": "latentuq.problem",
+    "load_problem": "latentuq.problem_file",
+    "save_problem": "latentuq.problem_file",
     "prior_from": "latentuq.training",
 }
 

@@ -97,8 +97,8 @@ def exact_log_density(problem: InverseProblem, u: Float[Array, " dim"]) -> float
     A, y, noise = _observed_parts(problem)
     image = np.asarray(problem.prior.generate(jnp.asarray(u)), np.float64).ravel()
     C = noise + A @ _model_covariance(problem) @ A.T
-    u = np.asarray(u, np.float64)
-    return _normal_log_prob(y - A @ image, C) + _normal_log_prob(u, np.eye(u.size))
+    prior = _normal_log_prob(np.asarray(u, np.float64), np.eye(problem.dim))
+    return _normal_log_prob(y - A @ image, C) + prior
 
 
 def _condition(

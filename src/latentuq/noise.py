@@ -4,6 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float, Key
 
 from latentuq.errors import UserError
@@ -12,11 +13,11 @@ from latentuq.errors import UserError
 class GaussianNoise(eqx.Module):
     """n ~ N(0, S_noise), S_noise = diag(std^2) or factor factor^T.
 
-    `std` is one number or an array of the data's shape; `factor` is the lower Cholesky factor of
-    a covariance over the flattened data. One of the two is None.
+    `std` is one number or one per datum; `factor`, the lower Cholesky factor over the flattened
+    data, is None for independent noise.
     """
 
-    std: Float[Array, "*data"] | None
+    std: Float[Array, "..."]
     factor: Float[Array, "data data"] | None
 
     def __init__(self, std: object = None, *, variance: object = None, covariance: object = None):
@@ -36,45 +37,45 @@ class GaussianNoise(eqx.Module):
             )
         ((name, value),) = named.items()
         values = _finite(value, name)
-        self.std = self.factor = None
         if name == "covariance":
             self.factor = jnp.asarray(_cholesky(values), jnp.float32)
-            return
+            values = np.diag(values)
+        else:
+            self.factor = None
         if np.any(values < 0):
             raise UserError(f"The noise {name} cannot be negative: {values.min():g}.")
         self.std = jnp.asarray(values if name == "std" else np.sqrt(values), jnp.float32)
 
     def check(self, shape: tuple[int, ...]) -> None:
         """Refuses data of a shape that the noise does not describe."""
-        if self.std is not None and self.std.shape not in ((), shape):
-            raise UserError(
-                f"The noise has shape {self.std.shape}, but the data have shape {shape}."
-            )
         size = int(np.prod(shape))
         if self.factor is not None and self.factor.shape[0] != size:
             raise UserError(
                 f"The noise covariance has {self.factor.shape[0]} rows, but there are {size} data."
             )
+        if self.factor is None and self.std.shape not in ((), shape):
+            raise UserError(
+                f"The noise has shape {self.std.shape}, but the data have shape {shape}."
+            )
 
     def variance(self, shape: tuple[int, ...]) -> Float[np.ndarray, " data"]:
         """The diagonal of S_noise for data of one shape, flattened, in float64."""
-        if self.std is None:
-            return np.sum(np.asarray(self.factor, np.float64) ** 2, axis=1)
-        return np.broadcast_to(np.asarray(self.std, np.float64) ** 2, shape).ravel()
+        variance = np.asarray(self.std, np.float64).ravel() ** 2
+        return np.broadcast_to(variance, (int(np.prod(shape)),))
 
     def sample(self, key: Key[Array, ""], shape: tuple[int, ...]) -> Float[Array, "*data"]:
         """Draws n ~ N(0, S_noise)."""
         normal = jax.random.normal(key, shape)
-        if self.std is not None:
+        if self.factor is None:
             return self.std * normal
         return (self.factor @ normal.ravel()).reshape(shape)
 
     def __repr__(self) -> str:
-        if self.std is None:
-            return f"GaussianNoise(covariance {'x'.join(map(str, np.shape(self.factor)))})"
+        if self.factor is not None:
+            return f"GaussianNoise(covariance {'x'.join(map(str, self.factor.shape))})"
         if self.std.ndim:
             return f"GaussianNoise(std {'x'.join(map(str, self.std.shape))})"
-        traced = isinstance(self.std, jax.core.Tracer)
+        traced = isinstance(self.std, Tracer)
         return f"GaussianNoise({'traced' if traced else format(float(self.std), 'g')})"
 
 

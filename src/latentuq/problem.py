@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Key
 
@@ -142,7 +143,7 @@ class InverseProblem(eqx.Module):
         y = jnp.asarray(y, self.y.dtype)
         if y.shape != self.y.shape:
             raise UserError(f"y has shape {y.shape}, but this problem's data are {self.y.shape}.")
-        if not isinstance(y, jax.core.Tracer) and not jnp.all(jnp.isfinite(y) | ~self.observed):
+        if not isinstance(y, Tracer) and not jnp.all(jnp.isfinite(y) | ~self.observed):
             raise UserError(
                 "y is NaN or infinite where this problem has data; make a new InverseProblem."
             )
@@ -154,7 +155,7 @@ class InverseProblem(eqx.Module):
         )
 
     def explain(self) -> str:
-        """One paragraph: what is observed, at what noise, how much of the variance is model error."""
+        """Says what is observed, at what noise, and how much of the variance is model error."""
         observed = np.asarray(self.observed)
         count, total = int(observed.sum()), observed.size
         if not count:
@@ -166,7 +167,7 @@ class InverseProblem(eqx.Module):
         level = f"{levels[0]:.3g}"
         if levels[1] > 1.0001 * levels[0]:
             level = f"{levels[0]:.3g} to {levels[1]:.3g}"
-        kind = "correlated noise" if self.noise.std is None else "independent noise"
+        kind = "independent noise" if self.noise.factor is None else "correlated noise"
         values = np.asarray(self.y)[observed]
         return (
             f"An image of {_size(self.prior.shape)} pixels is seen through {self.operator!r}:"

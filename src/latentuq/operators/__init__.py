@@ -6,7 +6,7 @@ from latentuq.operators.gain import Gain
 from latentuq.operators.linear import LinearOperator
 from latentuq.operators.mask import Mask, RandomMask, RegionMask, parse_mask
 from latentuq.operators.matrix import Matrix
-from latentuq.operators.operator import Composed, Operator, compose, to_matrix, transpose
+from latentuq.operators.operator import Composed, Operator, to_matrix, transpose
 from latentuq.operators.projection import Projection
 from latentuq.operators.registry import OPERATORS, build_operator, example_operators, kind_of
 from latentuq.operators.stack import Stack, stack
@@ -26,7 +26,6 @@ __all__ = [
     "RegionMask",
     "Stack",
     "build_operator",
-    "compose",
     "example_operators",
     "kind_of",
     "parse_mask",

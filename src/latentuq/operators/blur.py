@@ -4,6 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Float
 
 from latentuq.errors import UserError
@@ -124,4 +125,4 @@ def _checked_psf(psf: object, side: int | None) -> Float[Array, "height width"]:
 
 
 def _shown(value: Array) -> str:
-    return "traced" if isinstance(value, jax.core.Tracer) else f"{float(value):g}"
+    return "traced" if isinstance(value, Tracer) else f"{float(value):g}"

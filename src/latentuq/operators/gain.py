@@ -1,5 +1,6 @@
 """Gain: one factor per pixel."""
 
+import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
@@ -17,17 +18,15 @@ class Gain(Operator):
     """Multiplies every pixel by its gain (vignetting, exposure); one number means all alike."""
 
     gain: Float[Array, "*shape"]
+    input_shape: Shape | None = eqx.field(static=True)
 
     def __init__(self, gain: object):
         self.gain = finite_float32(gain, "The gain")
-
-    @property
-    def input_shape(self) -> Shape | None:
-        return self.gain.shape or None
+        self.input_shape = self.gain.shape or None
 
     def bind(self, shape: Shape) -> "Gain":
         if self.input_shape is None:
-            return with_fields(self, gain=jnp.broadcast_to(self.gain, shape))
+            return with_fields(self, gain=jnp.broadcast_to(self.gain, shape), input_shape=shape)
         check_shape(self, shape)
         return self
 

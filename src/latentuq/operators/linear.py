@@ -18,7 +18,7 @@ class LinearOperator(Operator):
     """y = fn(x), with the adjoint from `jax.linear_transpose`."""
 
     fn: Callable[[Float[Array, "*shape"]], Float[Array, "*data"]]
-    input_shape: Shape = eqx.field(static=True)
+    input_shape: Shape | None = eqx.field(static=True)
 
     def __init__(self, fn: Callable, shape: Sequence[int]):
         """Wraps a function once it has been found linear.
@@ -30,9 +30,9 @@ class LinearOperator(Operator):
         Raises:
             UserError: The function fails, is not linear, or cannot be transposed.
         """
-        self.fn = fn
-        self.input_shape = tuple(int(length) for length in shape)
-        image = jax.ShapeDtypeStruct(self.input_shape, jnp.float32)
+        shape = tuple(int(length) for length in shape)
+        self.fn, self.input_shape = fn, shape
+        image = jax.ShapeDtypeStruct(shape, jnp.float32)
         try:
             out = jax.eval_shape(fn, image)
         except Exception as error:
@@ -42,7 +42,7 @@ class LinearOperator(Operator):
                 f"{self!r} must return one array of real numbers, not {out}; stack the real and"
                 " imaginary parts of complex data."
             )
-        violation = linearity_violation(fn, self.input_shape)
+        violation = linearity_violation(fn, shape)
         # Written so that a NaN is refused too.
         if not violation <= _LINEARITY_TOLERANCE:
             raise UserError(
@@ -68,18 +68,19 @@ class LinearOperator(Operator):
     def disjoint(self) -> bool:
         return False
 
-    def input_shape_for(self, output_shape: Shape) -> Shape:
+    def input_shape_for(self, output_shape: Shape) -> Shape | None:
         return self.input_shape
 
     def __repr__(self) -> str:
         name = getattr(self.fn, "__name__", type(self.fn).__name__)
-        return f"LinearOperator({name}, {size(self.input_shape)})"
+        return f"LinearOperator({name}, {size(self.input_shape or ())})"
 
 
 def linearity_violation(fn: Callable, shape: Shape) -> float:
-    """max |fn(a x + b z) - a fn(x) - b fn(z)| / max |terms| for normal x, z and a + b != 1."""
+    """Measures max |fn(a x + b z) - a fn(x) - b fn(z)| / max |terms| for normal x and z."""
     x_key, z_key = jax.random.split(jax.random.key(0))
     x, z = jax.random.normal(x_key, shape), jax.random.normal(z_key, shape)
+    # a + b != 1, or a constant term would go unseen.
     a, b = 2.5, -0.75
     together, first, second = fn(a * x + b * z), a * fn(x), b * fn(z)
     terms = jnp.stack([jnp.max(jnp.abs(term)) for term in (together, first, second)])

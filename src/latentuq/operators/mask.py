@@ -20,6 +20,7 @@ class Mask(Operator):
     """
 
     mask: Bool[Array, "*shape"]
+    input_shape: Shape | None = eqx.field(static=True)
 
     def __init__(self, mask: object):
         """Reads a mask: 1 or True where a pixel is observed, 0 or False where it is hidden."""
@@ -31,10 +32,7 @@ class Mask(Operator):
             if wrong.size:
                 raise UserError(f"A mask holds 0 (hidden) and 1 (observed), not {wrong.flat[0]}.")
         self.mask = jnp.asarray(given != 0)
-
-    @property
-    def input_shape(self) -> Shape:
-        return self.mask.shape
+        self.input_shape = given.shape
 
     def bind(self, shape: Shape) -> "Mask":
         check_shape(self, shape)
@@ -64,10 +62,6 @@ class MaskPattern(Operator):
     def mask_for(self, shape: Shape) -> Bool[np.ndarray, "*shape"]:
         """The mask, True = observed, for one image shape."""
 
-    @property
-    def input_shape(self) -> None:
-        return None
-
     def bind(self, shape: Shape) -> Mask:
         return Mask(self.mask_for(shape))
 
@@ -93,6 +87,7 @@ class RandomMask(MaskPattern):
 
     fraction: float = eqx.field(static=True)
     seed: int = eqx.field(static=True)
+    input_shape: Shape | None = eqx.field(static=True)
 
     def __init__(self, fraction: float, seed: int = 0):
         if not 0 <= fraction <= 1:
@@ -100,6 +95,7 @@ class RandomMask(MaskPattern):
         if not 0 <= seed < 2**32:
             raise UserError(f"The seed of a random mask lies in [0, 2^32), not at {seed}.")
         self.fraction, self.seed = float(fraction), int(seed)
+        self.input_shape = None
 
     def mask_for(self, shape: Shape) -> Bool[np.ndarray, "*shape"]:
         pixels = int(np.prod(shape))
@@ -118,6 +114,7 @@ class RegionMask(MaskPattern):
 
     rows: Interval | None = eqx.field(static=True)
     columns: Interval | None = eqx.field(static=True)
+    input_shape: Shape | None = eqx.field(static=True)
 
     def __init__(self, rows: Interval | None = None, columns: Interval | None = None):
         for name, interval in (("rows", rows), ("columns", columns)):
@@ -126,6 +123,7 @@ class RegionMask(MaskPattern):
         if rows is None and columns is None:
             raise UserError("A region mask needs the rows or the columns to hide.")
         self.rows, self.columns = rows, columns
+        self.input_shape = None
 
     def mask_for(self, shape: Shape) -> Bool[np.ndarray, "*shape"]:
         if len(shape) != 2:
@@ -146,6 +144,11 @@ class RegionMask(MaskPattern):
         parts = (("rows", self.rows), ("columns", self.columns))
         given = (f"{name}={interval}" for name, interval in parts if interval is not None)
         return f"RegionMask({', '.join(given)})"
+
+
+def is_mask_text(text: str) -> bool:
+    """Whether a text reads like a rule for `parse_mask` rather than the name of a file."""
+    return text.partition(":")[0] in ("columns", "rows", "box", "random") and ":" in text
 
 
 def parse_mask(text: str) -> MaskPattern:

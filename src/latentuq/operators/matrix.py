@@ -35,7 +35,7 @@ class Matrix(Operator):
             self.values = finite_float32(entries.data, "The matrix")
             self.rows = jnp.asarray(entries.row, jnp.int32)
             self.columns = jnp.asarray(entries.col, jnp.int32)
-            shape = entries.shape
+            shape: Shape = tuple(entries.shape or ())
         else:
             self.values = finite_float32(a, "The matrix")
             self.rows = self.columns = None

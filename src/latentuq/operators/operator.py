@@ -83,21 +83,23 @@ class Operator(eqx.Module):
     def __matmul__(self, inner: "Operator") -> "Composed":
         if not isinstance(inner, Operator):
             return NotImplemented
-        return compose(self, inner)
+        return Composed(self, inner)
 
 
 class Composed(Operator):
-    """x -> outer(inner(x))."""
+    """x -> outer(inner(x)); `outer` is bound as soon as the shape of what it takes is known."""
 
     outer: Operator
     inner: Operator
+    input_shape: Shape | None = eqx.field(static=True)
 
-    @property
-    def input_shape(self) -> Shape | None:
-        return self.inner.input_shape
+    def __init__(self, outer: Operator, inner: Operator):
+        self.outer = outer if inner.input_shape is None else outer.bind(inner.output_shape)
+        self.inner = inner
+        self.input_shape = inner.input_shape
 
     def bind(self, shape: Shape) -> "Composed":
-        return self if shape == self.input_shape else compose(self.outer, self.inner.bind(shape))
+        return Composed(self.outer, self.inner.bind(shape))
 
     def apply(self, x: Float[Array, "*shape"]) -> Float[Array, "*data"]:
         return self.outer.apply(self.inner.apply(x))
@@ -115,13 +117,6 @@ class Composed(Operator):
 
     def __repr__(self) -> str:
         return f"{self.outer!r} @ {self.inner!r}"
-
-
-def compose(outer: Operator, inner: Operator) -> Composed:
-    """outer @ inner; what `inner` makes must fit `outer` as soon as its shape is known."""
-    if inner.input_shape is not None:
-        outer = outer.bind(inner.output_shape)
-    return Composed(outer, inner)
 
 
 def transpose(operator: Operator, y: Float[Array, "*data"]) -> Float[Array, "*shape"]:
@@ -158,9 +153,7 @@ def with_fields(module: Module, **changes: Any) -> Module:
 def check_shape(operator: Operator, shape: Shape) -> None:
     """Refuses an image whose shape is not the operator's own."""
     if shape != operator.input_shape:
-        raise UserError(
-            f"{operator!r} takes images of shape {operator.input_shape}, not {shape}."
-        )
+        raise UserError(f"{operator!r} takes images of shape {operator.input_shape}, not {shape}.")
 
 
 def size(shape: Shape) -> str:

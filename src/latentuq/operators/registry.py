@@ -1,4 +1,4 @@
-"""The one table of operators: tests take examples from it, problem files and the CLI build from it."""
+"""The one table of operators, which tests, problem files and the command line share."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -17,7 +17,6 @@ from latentuq.operators.mask import Mask, RandomMask, RegionMask
 from latentuq.operators.matrix import Matrix
 from latentuq.operators.operator import Operator, Shape
 from latentuq.operators.projection import Projection
-from latentuq.operators.stack import Stack
 
 Parameters = Mapping[str, Any]
 
@@ -106,8 +105,8 @@ def _example_matrix(shape: Shape) -> Matrix:
 
 def _example_sparse_matrix(shape: Shape) -> Matrix:
     pixels = int(np.prod(shape))
-    rng = np.random.RandomState(3)
-    return Matrix(scipy.sparse.random(pixels + 3, pixels, density=0.1, random_state=rng))
+    rng = np.random.default_rng(3)
+    return Matrix(scipy.sparse.random_array((pixels + 3, pixels), density=0.1, rng=rng))
 
 
 def _example_psf(shape: Shape) -> Blur:

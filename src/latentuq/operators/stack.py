@@ -1,5 +1,6 @@
 """Stack: several operators that observe the same image."""
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
@@ -13,11 +14,12 @@ class Stack(Operator):
     """y = (A x, B x, ...), each flattened and laid end to end in one vector."""
 
     parts: tuple[Operator, ...]
+    input_shape: Shape | None = eqx.field(static=True)
 
-    @property
-    def input_shape(self) -> Shape | None:
-        known = [part.input_shape for part in self.parts if part.input_shape is not None]
-        return known[0] if known else None
+    def __init__(self, parts: tuple[Operator, ...]):
+        known = [part.input_shape for part in parts if part.input_shape is not None]
+        self.input_shape = known[0] if known else None
+        self.parts = tuple(part.bind(known[0]) for part in parts) if known else parts
 
     def bind(self, shape: Shape) -> "Stack":
         return Stack(tuple(part.bind(shape) for part in self.parts))
@@ -70,5 +72,4 @@ def stack(*operators: Operator) -> Stack:
     """
     if not operators:
         raise UserError("stack needs at least one operator.")
-    stacked = Stack(tuple(operators))
-    return stacked if stacked.input_shape is None else stacked.bind(stacked.input_shape)
+    return Stack(operators)
