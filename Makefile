@@ -1,9 +1,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-SOURCES := pyproject.toml requirements.lock requirements-test.lock
 
-.PHONY: demo test check env env-test lock results clean
+.PHONY: demo test check env env-test lock models results clean
 
 demo: env
 	$(BIN)/latentuq demo -o demo --force
@@ -32,6 +31,19 @@ $(VENV)/.installed-test: $(VENV)/.installed requirements-test.lock
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "latentuq needs Python 3.11 or later; name one with make PYTHON=...")'
 	$(PYTHON) -m venv $(VENV)
+
+# Trains the embedded models anew (about an hour on two cores; an interrupted run continues with
+# the same command and --resume).
+models: env
+	for name in mnist mnist-paper fashion-mnist; do \
+		data=$${name%-paper}; $(BIN)/latentuq data fetch $$data && \
+		$(BIN)/latentuq train $$data --config configs/$$name.toml \
+			-o src/latentuq/models/$$name.safetensors --force || exit; \
+	done
+
+# Measures what is missing in docs/results and writes its pages.
+results: env
+	$(BIN)/python benchmarks/priors.py
 
 # Writes the lock files anew from pyproject.toml.
 lock: $(BIN)/python

@@ -4,6 +4,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from latentuq.data import load_dataset as load_dataset
+    from latentuq.data import load_digits as load_digits
+    from latentuq.errors import UserError as UserError
     from latentuq.noise import GaussianNoise as GaussianNoise
     from latentuq.operators import Blur as Blur
     from latentuq.operators import Downsample as Downsample
@@ -14,10 +17,18 @@ if TYPE_CHECKING:
     from latentuq.operators import Projection as Projection
     from latentuq.operators import RandomMask as RandomMask
     from latentuq.operators import stack as stack
+    from latentuq.prior import FlowSize as FlowSize
+    from latentuq.prior import GenerativePrior as GenerativePrior
+    from latentuq.prior import VAESize as VAESize
     from latentuq.problem import InverseProblem as InverseProblem
     from latentuq.problem_file import load_problem as load_problem
     from latentuq.problem_file import save_problem as save_problem
+    from latentuq.store import load_prior as load_prior
+    from latentuq.training import FitConfig as FitConfig
+    from latentuq.training import ModelErrorConfig as ModelErrorConfig
+    from latentuq.training import TrainingConfig as TrainingConfig
     from latentuq.training import prior_from as prior_from
+    from latentuq.training import train_prior as train_prior
 
 __version__ = "0.1.0"
 
@@ -37,6 +48,17 @@ _PUBLIC = {
     "load_problem": "latentuq.problem_file",
     "save_problem": "latentuq.problem_file",
     "prior_from": "latentuq.training",
+    "FitConfig": "latentuq.training",
+    "FlowSize": "latentuq.prior",
+    "GenerativePrior": "latentuq.prior",
+    "ModelErrorConfig": "latentuq.training",
+    "TrainingConfig": "latentuq.training",
+    "UserError": "latentuq.errors",
+    "VAESize": "latentuq.prior",
+    "load_dataset": "latentuq.data",
+    "load_digits": "latentuq.data",
+    "load_prior": "latentuq.store",
+    "train_prior": "latentuq.training",
 }
 
 __all__ = ["__version__", *_PUBLIC]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -37,6 +37,9 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing model.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the metrics as JSON.")] = False,
+    checkpoint_seconds: Annotated[
+        float, typer.Option(help="Seconds between two checkpoints, at least.")
+    ] = 30.0,
     name: Annotated[
         str | None, typer.Option(help="Name of the model; default: the file's.")
     ] = None,
@@ -127,7 +130,8 @@ def train(
     }
     settings = TrainingConfig() if config is None else read_toml(TrainingConfig(), config)
     settings = replace(settings, nested(flags))
-    metrics = run(data, output, settings, resume, force, name or output.stem)
+    plan = Plan(data, output, settings, name or output.stem, resume, force, checkpoint_seconds)
+    metrics = run(plan)
     if as_json:
         typer.echo(json.dumps(metrics))
     else:
@@ -137,9 +141,19 @@ def train(
         typer.echo(f"Wrote {output}")
 
 
-def run(
-    data: str, output: Path, settings: TrainingConfig, resume: bool, force: bool, name: str
-) -> dict[str, Any]:
+class Plan(NamedTuple):
+    """What to train, where to, and what to do about what is already there."""
+
+    data: str
+    output: Path
+    settings: TrainingConfig
+    name: str
+    resume: bool
+    force: bool
+    checkpoint_seconds: float
+
+
+def run(plan: Plan) -> dict[str, Any]:
     """Trains, saves, and returns the metrics."""
     import jax
 
@@ -147,19 +161,20 @@ def run(
     from latentuq.training.checkpoint import Checkpoints
     from latentuq.training.train import run_training
 
+    output, settings = plan.output, plan.settings
     if not output.parent.is_dir():
         raise UserError(f"The folder {output.parent} does not exist; create it first.")
     if output.is_dir():
         raise UserError(f"{output} is a folder; -o names the model file to write.")
-    if output.exists() and not force:
+    if output.exists() and not plan.force:
         raise UserError(f"{output} exists; --force overwrites it.")
-    images = read_images(data)
+    images = read_images(plan.data)
     identity = {"config": dataclasses.asdict(settings), "data": images.checksum}
     checkpoint = output.with_name(output.name + ".checkpoint")
-    checkpoints = Checkpoints(checkpoint, identity)
-    if resume:
+    checkpoints = Checkpoints(checkpoint, identity, plan.checkpoint_seconds)
+    if plan.resume:
         checkpoints.find()
-    elif checkpoint.exists() and not force:
+    elif checkpoint.exists() and not plan.force:
         raise UserError(
             f"{checkpoint} is left from an interrupted run; "
             "--resume continues it, --force starts anew."
@@ -172,7 +187,7 @@ def run(
             settings,
             checkpoints,
             on_progress,
-            name,
+            plan.name,
             command,
         )
     trained.save(output)

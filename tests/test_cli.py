@@ -1,0 +1,169 @@
+"""The command line as a person uses it: in a process of its own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+TINY = {
+    "latent": 2,
+    "blocks": 1,
+    "width": 8,
+    "encoder-blocks": 1,
+    "encoder-width": 8,
+    "epochs": 2,
+    "batch": 50,
+    "flow-depth": 2,
+    "flow-width": 8,
+    "flow-epochs": 2,
+    "rank": 2,
+}
+TINY_FLAGS = [word for name, value in TINY.items() for word in (f"--{name}", str(value))]
+
+
+def start(*arguments, cwd):
+    return subprocess.Popen(
+        [sys.executable, "-c", "from latentuq.cli import main; main()", *map(str, arguments)],
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run(*arguments, cwd):
+    process = start(*arguments, cwd=cwd)
+    out, err = process.communicate()
+    return process.returncode, out, err
+
+
+@pytest.fixture
+def images(tmp_path, tiny_images):
+    np.save(tmp_path / "images.npy", (1000 * tiny_images.train).astype(np.uint16))
+    return "images.npy"
+
+
+def test_train_describe_and_load(tmp_path, images):
+    (tmp_path / "c.toml").write_text("seed = 4\n[flow]\ndepth = 4\n")
+    code, out, err = run(
+        "train", images, "-o", "m.safetensors", "--config", "c.toml", "--json", *TINY_FLAGS,
+        cwd=tmp_path,
+    )  # fmt: skip
+    assert code == 0, err
+    metrics = json.loads(out)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["c.toml", images, "m.safetensors"]
+
+    code, out, _ = run("models", "m.safetensors", "--json", cwd=tmp_path)
+    (card,) = json.loads(out)
+    assert code == 0
+    assert card["name"] == "m"
+    assert card["shape"] == [6, 8]
+    assert card["dim"] == 2
+    assert card["test_elbo"] == metrics["test_elbo"]
+
+    code, out, _ = run("models", "m.safetensors", cwd=tmp_path)
+    assert code == 0
+    assert "6 x 8" in out
+
+    from latentuq.store import load_prior, read_card
+
+    prior = load_prior(tmp_path / "m.safetensors")
+    assert prior.scaling.from_unit(0.0) == 0.0
+    config = read_card(tmp_path / "m.safetensors")["training"]["config"]
+    assert config["seed"] == 4
+    assert config["flow"]["depth"] == 2, "a flag wins over the file"
+
+    code, _, err = run("train", images, "-o", "m.safetensors", *TINY_FLAGS, cwd=tmp_path)
+    assert code == 2
+    assert "--force" in err
+
+
+def test_an_interrupted_run_resumes(tmp_path, images):
+    long = [*TINY_FLAGS, "--epochs", "100000", "--checkpoint-seconds", "0"]
+    process = start("train", images, "-o", "m.safetensors", *long, cwd=tmp_path)
+    checkpoint = tmp_path / "m.safetensors.checkpoint"
+    deadline = time.monotonic() + 300
+    while not checkpoint.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate()
+    assert process.returncode == 130, err
+    assert err.strip().splitlines()[-1] == "latentuq: Interrupted."
+    assert sorted(path.name for path in tmp_path.iterdir()) == [images, checkpoint.name]
+
+    code, _, err = run("train", images, "-o", "m.safetensors", *long, cwd=tmp_path)
+    assert code == 2
+    assert "--resume continues it" in err
+    code, _, err = run(
+        "train", images, "-o", "m.safetensors", "--resume", *TINY_FLAGS, cwd=tmp_path
+    )
+    assert code == 2
+    assert "another configuration" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["train", "nowhere.npy", "-o", "m"], "nowhere.npy"),
+        (["train", "mnist"], "'-o'"),
+        (["train", "text.png", "-o", "m"], "text.png"),
+        (["train", "mnist", "-o", "no/where/m"], "does not exist"),
+        (["train", "mnist", "-o", "m", "--epochs", "many"], "--epochs"),
+        (["train", "mnist", "-o", "m", "--width", "0"], "vae.width = 0"),
+        (["train", "mnist", "-o", "m", "--config", "none.toml"], "none.toml"),
+        (["models", "text.png"], "text.png"),
+        (["demo", "--model", "nothing"], "nothing"),
+        (["demo", "-o", "text.png/x"], "text.png"),
+        (["nonsense"], "nonsense"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_exit_code_2(tmp_path, arguments, words):
+    (tmp_path / "text.png").write_text("not an image")
+    code, out, err = run(*arguments, cwd=tmp_path)
+    assert code == 2
+    assert out == ""
+    assert words in err
+    assert err.count("\n") == 1
+    assert err.startswith("latentuq: ")
+    assert os.listdir(tmp_path) == ["text.png"]
+
+
+def test_models_lists_the_embedded_ones_with_their_metrics(tmp_path):
+    code, out, _ = run("models", "--json", cwd=tmp_path)
+    cards = {card["name"]: card for card in json.loads(out)}
+    assert code == 0
+    assert set(cards) == {"mnist", "mnist-paper", "fashion-mnist"}
+    for card in cards.values():
+        for key in (
+            "shape", "dim", "test_elbo", "test_rms", "sigma_model", "flow_nll", "gaussian_nll",
+            "latent_c2st_before", "latent_c2st_after", "image_c2st_before", "image_c2st_after",
+            "train_seconds",
+        ):  # fmt: skip
+            assert card[key] is not None
+    # What the default model claims.
+    mnist = cards["mnist"]
+    assert mnist["test_elbo"] >= 640
+    assert mnist["test_rms"] <= 0.102
+    assert mnist["gaussian_nll"] - mnist["flow_nll"] >= 3.5
+    assert mnist["latent_c2st_after"] <= 0.53
+    assert mnist["train_seconds"] <= 30 * 60
+
+
+def test_demo_writes_a_sheet_and_keeps_what_is_there(tmp_path):
+    code, out, err = run("demo", "-o", "demo", cwd=tmp_path)
+    assert code == 0, err
+    assert "test_elbo" in out
+    sheet = tmp_path / "demo" / "prior_samples.png"
+    from PIL import Image
+
+    assert Image.open(sheet).size[0] > 800
+    before = sheet.read_bytes()
+    code, _, err = run("demo", "-o", "demo", cwd=tmp_path)
+    assert code == 2
+    assert "--force" in err
+    assert sheet.read_bytes() == before

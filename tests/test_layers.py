@@ -1,0 +1,54 @@
+"""A module imports only from layers below it."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import latentuq
+
+# From the bottom up. A name is a module or package of latentuq; those on one line may not import
+# each other.
+LAYERS = [
+    ["errors"],
+    ["files", "options", "toml_text"],
+    ["data", "tensors", "networks"],
+    ["prior", "two_sample"],
+    ["store"],
+    ["training", "operators", "noise"],
+    ["covariance"],
+    ["problem"],
+    ["problem_file", "exact"],
+    ["report"],
+    ["cli"],
+]
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+ROOT = Path(latentuq.__file__).parent
+FILES = sorted(path for path in ROOT.rglob("*.py") if path != ROOT / "__init__.py")
+
+
+def imported_modules(path: Path) -> set[str]:
+    """First-level latentuq modules that a file imports, at its top or inside a function."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        parts = [name.split(".") for name in names if name.startswith("latentuq.")]
+        found |= {part[1] for part in parts if part[1] in LEVEL}
+    return found
+
+
+def layer_of(path: Path) -> str:
+    return path.relative_to(ROOT).with_suffix("").parts[0]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_point_down(path):
+    own = layer_of(path)
+    assert own in LEVEL, f"{own} has no place in LAYERS"
+    upward = {name for name in imported_modules(path) - {own} if LEVEL[name] >= LEVEL[own]}
+    assert not upward, f"{path.name} (layer {own}) imports {upward}"
