@@ -10,11 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from latentuq import prior_from, train_prior
 from latentuq.data.image_sets import make_image_set
 from latentuq.errors import UserError
 from latentuq.prior import FlowSize, VAESize
 from latentuq.tensors import flatten
-from latentuq.training import FitConfig, prior_from, train_prior
+from latentuq.training import FitConfig
 from latentuq.training.checkpoint import Checkpoints
 from latentuq.training.train import run_training, split_images
 

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from latentuq.training import FitConfig as FitConfig
     from latentuq.training import ModelErrorConfig as ModelErrorConfig
     from latentuq.training import TrainingConfig as TrainingConfig
-    from latentuq.training import prior_from as prior_from
-    from latentuq.training import train_prior as train_prior
+    from latentuq.training.train import train_prior as train_prior
+    from latentuq.training.user_prior import prior_from as prior_from
 
 __version__ = "0.1.0"
 
@@ -47,7 +47,7 @@ _PUBLIC = {
     "InverseProblem": "latentuq.problem",
     "load_problem": "latentuq.problem_file",
     "save_problem": "latentuq.problem_file",
-    "prior_from": "latentuq.training",
+    "prior_from": "latentuq.training.user_prior",
     "FitConfig": "latentuq.training",
     "FlowSize": "latentuq.prior",
     "GenerativePrior": "latentuq.prior",
@@ -58,7 +58,7 @@ _PUBLIC = {
     "load_dataset": "latentuq.data",
     "load_digits": "latentuq.data",
     "load_prior": "latentuq.store",
-    "train_prior": "latentuq.training",
+    "train_prior": "latentuq.training.train",
 }
 
 __all__ = ["__version__", *_PUBLIC]  # pyright: ignore[reportUnsupportedDunderAll]

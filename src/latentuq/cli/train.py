@@ -4,6 +4,7 @@ import dataclasses
 import json
 import shlex
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,8 @@ from latentuq.errors import UserError
 from latentuq.options import nested, read_toml, replace
 from latentuq.prior.architecture import FlowSize, VAESize
 from latentuq.training.config import FitConfig, ModelErrorConfig, TrainingConfig
+from latentuq.training.progress import OnProgress
+from latentuq.training.progress import Progress as FitProgress
 
 
 def _flag(name: str, table: Any, field: str, text: str = "") -> Any:
@@ -196,7 +199,7 @@ def run(plan: Plan) -> dict[str, Any]:
 
 
 @contextmanager
-def _progress_bar() -> Iterator[Any]:
+def _progress_bar() -> Iterator[OnProgress]:
     """Shows stage, loss, ELBO, speed and time left on standard error."""
     from rich.console import Console
     from rich.progress import (
@@ -208,21 +211,42 @@ def _progress_bar() -> Iterator[Any]:
     )
 
     console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _log_lines()
+        return
     columns = (
         TextColumn("{task.description}"),
-        BarColumn(),
+        BarColumn(bar_width=20),
         TaskProgressColumn(show_speed=True),
         TextColumn("{task.fields[values]}"),
         TimeRemainingColumn(elapsed_when_finished=True),
     )
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bars:
+    with Progress(*columns, console=console) as bars:
         tasks: dict[str, Any] = {}
 
-        def show(stage: str, progress: Any) -> None:
+        def show(stage: str, progress: FitProgress) -> None:
             if stage not in tasks:
-                label = {"vae": "VAE ", "flow": "flow"}[stage]
-                tasks[stage] = bars.add_task(label, total=progress.steps, values="")
-            values = "  ".join(f"{name} {value:.4g}" for name, value in progress.values.items())
-            bars.update(tasks[stage], completed=progress.step, values=values)
+                tasks[stage] = bars.add_task(f"{stage:4s}", total=progress.steps, values="")
+            bars.update(tasks[stage], completed=progress.step, values=_words(progress))
 
         yield show
+
+
+def _log_lines(interval: float = 30.0) -> OnProgress:
+    """Prints a line now and then, for log files."""
+    started = time.monotonic()
+    last = started
+
+    def show(stage: str, progress: FitProgress) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= interval or progress.step == progress.steps:
+            last = now
+            done = f"{stage} {progress.step}/{progress.steps}"
+            print(f"{now - started:6.0f} s  {done}  {_words(progress)}", file=sys.stderr)
+
+    return show
+
+
+def _words(progress: FitProgress) -> str:
+    return "  ".join(f"{name} {value:.4g}" for name, value in progress.values.items())

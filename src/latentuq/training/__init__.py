@@ -1,7 +1,9 @@
-"""Fitting VAE, flow and model error, resumable."""
+"""Fitting VAE, flow and model error, resumable.
+
+Only the configuration is imported here: the rest pulls in optimisers, and commands that merely
+parse flags need none.
+"""
 
 from latentuq.training.config import FitConfig, ModelErrorConfig, TrainingConfig
-from latentuq.training.train import train_prior
-from latentuq.training.user_prior import prior_from
 
-__all__ = ["FitConfig", "ModelErrorConfig", "TrainingConfig", "prior_from", "train_prior"]
+__all__ = ["FitConfig", "ModelErrorConfig", "TrainingConfig"]

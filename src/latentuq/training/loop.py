@@ -1,7 +1,7 @@
 """Adam with warm-up, cosine decay and weight averaging: one loop for VAE and flow, resumable."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -12,6 +12,7 @@ import optax
 from jaxtyping import Array, Float, Key
 
 from latentuq.training.config import FitConfig
+from latentuq.training.progress import Progress
 
 LossFn = Callable[[Any, Key[Array, ""], Array], tuple[Float[Array, ""], dict[str, Array]]]
 
@@ -23,14 +24,6 @@ class FitState(NamedTuple):
     average: Any
     moments: Any
     epoch: int
-
-
-class Progress(NamedTuple):
-    """Where a fit stands; `values` are the metrics of a recent step."""
-
-    step: int
-    steps: int
-    values: Mapping[str, float]
 
 
 class Fitter(NamedTuple):

@@ -2,7 +2,6 @@
 
 import dataclasses
 import platform
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,12 +18,11 @@ from latentuq.store import Architecture, round_to_half, save_prior
 from latentuq.training.checkpoint import Checkpoints
 from latentuq.training.config import TrainingConfig
 from latentuq.training.flow import fit_flow
-from latentuq.training.loop import Progress, fit
+from latentuq.training.loop import fit
 from latentuq.training.losses import encode_all, make_vae_loss, sample_posteriors
+from latentuq.training.progress import OnProgress
 from latentuq.training.quality import flow_needed, measure_latents, measure_vae
 from latentuq.training.residuals import estimate_model_errors
-
-OnProgress = Callable[[str, Progress], None]
 
 _RESIDUALS_PER_IMAGE = 4
 # Nats per image that float16 may cost before the model is stored in float32.
