@@ -178,6 +178,13 @@ class InverseProblem(eqx.Module):
             f" has {self.dim} dimensions."
         )
 
+    # Compared by identity: `jax.jit(problem.log_density)` needs a hash, which arrays lack.
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
     def __repr__(self) -> str:
         return (
             f"InverseProblem({self.prior!r}, {self.operator!r}, {self.noise!r},"
@@ -198,14 +205,17 @@ def _check_kinds(prior: object, operator: object, noise: object) -> None:
         ("noise", noise, GaussianNoise),
     ):
         if not isinstance(value, kind):
-            raise UserError(f"The {name} must be a {kind.__name__}, not {value!r}.")
+            raise UserError(f"The {name} must be of type {kind.__name__}, not {value!r}.")
 
 
 def _read_data(
     y: ArrayLike, shape: tuple[int, ...], shown: Bool[np.ndarray, "*data"]
 ) -> Float[np.ndarray, "*data"]:
     """The data in float64, NaN where the operator or the user says that nothing was seen."""
-    data = np.array(y, np.float64)
+    try:
+        data = np.array(y, np.float64)
+    except (TypeError, ValueError):
+        raise UserError(f"y must be made of numbers, not {y!r}.") from None
     if data.shape != shape:
         raise UserError(f"y has shape {data.shape}, but the operator makes data of shape {shape}.")
     data[~shown] = np.nan

@@ -37,6 +37,7 @@ from latentuq.files import atomic_path
 from latentuq.noise import GaussianNoise
 from latentuq.operators import OPERATORS, Composed, Operator, Stack, build_operator, kind_of, stack
 from latentuq.operators.mask import Mask, is_mask_text, parse_mask
+from latentuq.operators.registry import check_parameters
 from latentuq.prior import GenerativePrior
 from latentuq.problem import InverseProblem
 from latentuq.store import load_prior
@@ -170,6 +171,7 @@ def _build(table: Any, folder: Path) -> Operator:
     parameters = {name: value for name, value in table.items() if name != "kind"}
     if table["kind"] == "stack":
         return stack(*(_compose(part, folder) for part in parameters.get("parts", [])))
+    check_parameters(table["kind"], parameters)
     if table["kind"] == "mask" and isinstance(parameters.get("mask"), str):
         return read_mask(parameters["mask"], folder)
     if table["kind"] == "blur" and isinstance(parameters.get("psf"), str):

@@ -9,7 +9,7 @@ from latentuq.operators.matrix import Matrix
 from latentuq.operators.operator import Composed, Operator, to_matrix, transpose
 from latentuq.operators.projection import Projection
 from latentuq.operators.registry import OPERATORS, build_operator, example_operators, kind_of
-from latentuq.operators.stack import Stack, stack
+from latentuq.operators.stacked import Stack, stack
 
 __all__ = [
     "OPERATORS",

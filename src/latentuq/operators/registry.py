@@ -1,5 +1,6 @@
 """The one table of operators, which tests, problem files and the command line share."""
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -55,15 +56,21 @@ def example_operators(shape: Shape) -> dict[str, Operator]:
     }
 
 
-def build_operator(kind: str, parameters: Parameters) -> Operator:
-    """Makes an operator from its kind and parameters, as a problem file gives them."""
+def check_parameters(kind: str, parameters: Parameters) -> None:
+    """Refuses a kind that a problem file cannot hold, or parameters that it does not have."""
     if kind not in OPERATORS or OPERATORS[kind].parameters is None:
         known = ", ".join(name for name, entry in OPERATORS.items() if entry.parameters)
         raise UserError(f"There is no operator {kind!r} for a problem file; it may use: {known}.")
     try:
-        return OPERATORS[kind].build(**parameters)
+        inspect.signature(OPERATORS[kind].build).bind(**parameters)
     except TypeError as error:
-        raise UserError(f"The operator {kind!r} cannot be built: {error}.") from error
+        raise UserError(f"The operator {kind!r} cannot be built: {error}.") from None
+
+
+def build_operator(kind: str, parameters: Parameters) -> Operator:
+    """Makes an operator from its kind and parameters, as a problem file gives them."""
+    check_parameters(kind, parameters)
+    return OPERATORS[kind].build(**parameters)
 
 
 def _blur_parameters(blur: Blur) -> Parameters:
@@ -77,8 +84,11 @@ def _region_parameters(region: RegionMask) -> Parameters:
     return {name: list(interval) for name, interval in given.items() if interval is not None}
 
 
-def _build_region(**intervals: list[int]) -> RegionMask:
-    return RegionMask(**{name: (ends[0], ends[1]) for name, ends in intervals.items()})
+def _build_region(rows: list[int] | None = None, columns: list[int] | None = None) -> RegionMask:
+    return RegionMask(
+        None if rows is None else (rows[0], rows[1]),
+        None if columns is None else (columns[0], columns[1]),
+    )
 
 
 def _matrix_parameters(matrix: Matrix) -> Parameters:
