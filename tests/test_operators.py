@@ -103,8 +103,8 @@ def test_works_as_an_argument_of_compiled_functions(operator):
     np.testing.assert_allclose(compiled, operator(x), atol=1e-5)
 
 
-@pytest.mark.parametrize("outer", ["mask", "gain", "blur", "projection", "matrix-1", "linear"])
-@pytest.mark.parametrize("inner", ["random-mask", "blur-1", "linear"])
+@pytest.mark.parametrize("outer", ["mask", "blur", "projection", "matrix-1"])
+@pytest.mark.parametrize("inner", ["gain", "blur-1"])
 def test_composition_multiplies_matrices(outer, inner):
     outer, inner = EXAMPLES[outer], EXAMPLES[inner]
     np.testing.assert_allclose(

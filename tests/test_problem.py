@@ -180,7 +180,7 @@ def chains(draw):
     return chain
 
 
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=15, deadline=None, derandomize=True)
 @given(
     operator=chains(),
     noise=st.sampled_from(sorted(NOISES)),
@@ -294,35 +294,41 @@ def in_float64(problem):
     return jax.tree.map(widen, problem)
 
 
-@pytest.mark.parametrize("model_error", ["scalar", "low rank"])
-@pytest.mark.parametrize("operator", ["mask", "blur", "stack"])
+@pytest.mark.parametrize(
+    ("operator", "model_error"), [("mask", "scalar"), ("mask", "low rank"), ("blur", "scalar")]
+)
 def test_gradient_and_hessian_equal_finite_differences(operator, model_error):
     operator = OPERATOR_CASES[operator]
     problem, u = observe(make_prior(MODEL_ERRORS[model_error]), operator, GaussianNoise(0.1))
     with jax.enable_x64(True):
         problem, u = in_float64(problem), u.astype(jnp.float64)
-        fn = jax.jit(problem.log_density)
-        gradient_fn = jax.jit(jax.grad(problem.log_density))
         step = 1e-5
-        shifts = step * np.eye(DIM)
-        gradient = [(fn(u + shift) - fn(u - shift)) / (2 * step) for shift in shifts]
-        hessian = [
-            (gradient_fn(u + shift) - gradient_fn(u - shift)) / (2 * step) for shift in shifts
-        ]
+        shifts = step * jnp.concatenate([jnp.eye(DIM), -jnp.eye(DIM)])
+        evaluate = jax.jit(jax.vmap(jax.value_and_grad(problem.log_density)))
+        values, gradients = evaluate(u + shifts)
         # Central differences err by step^2 |f'''| / 6 + 1e-16 |f| / step: about 1e-8 of 1e3.
-        np.testing.assert_allclose(gradient_fn(u), gradient, rtol=1e-6, atol=1e-5)
         np.testing.assert_allclose(
-            jax.hessian(problem.log_density)(u), hessian, rtol=1e-6, atol=1e-4
+            evaluate(u[None])[1][0],
+            (values[:DIM] - values[DIM:]) / (2 * step),
+            rtol=1e-6,
+            atol=1e-5,
+        )
+        np.testing.assert_allclose(
+            jax.jit(jax.hessian(problem.log_density))(u),
+            (gradients[:DIM] - gradients[DIM:]) / (2 * step),
+            rtol=1e-6,
+            atol=1e-4,
         )
 
 
 @pytest.mark.parametrize("operator", ["mask", "masked blur"])
 def test_simulations_have_the_stated_covariance(operator):
     problem, _ = observe(make_prior(low_rank(3)), OPERATOR_CASES[operator], GaussianNoise(0.1))
-    n = 4000
-    draws = jax.vmap(problem.simulate)(jax.random.split(jax.random.key(1), n))
+    n = 2000
+    draws = jax.jit(jax.vmap(problem.simulate))(jax.random.split(jax.random.key(1), n))
     assert np.array_equal(np.isnan(draws.y[0]), ~problem.observed)
-    residuals = jax.vmap(lambda u, y: problem.with_data(y).residual(u))(draws.u, draws.y)
+    residual_fn = jax.jit(jax.vmap(lambda u, y: problem.with_data(y).residual(u)))
+    residuals = residual_fn(draws.u, draws.y)
     residuals = np.asarray(residuals, np.float64)
     # W^T W = C^-1 makes all residuals jointly standard normal: their squares sum to
     # chi-squared with `seen` degrees, of variance 2 seen.
