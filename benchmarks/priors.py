@@ -279,7 +279,7 @@ One step of the `mnist` configuration ({CONFIG.vae_fit.batch} images): gradient
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="Measure what is missing, then write the page.")
     parser.add_argument("--write", action="store_true", help="write the page, measure nothing")
     if not parser.parse_args().write:
         measure_missing()

@@ -27,7 +27,7 @@ def write_tensors(path: Path, header: Mapping[str, Any], arrays: Mapping[str, np
     from safetensors.numpy import save
 
     contents = save(
-        {name: np.ascontiguousarray(array) for name, array in arrays.items()},
+        {name: np.asarray(array, order="C") for name, array in arrays.items()},
         metadata={"latentuq": json.dumps(dict(header), allow_nan=False)},
     )
     with atomic_path(path) as temporary:

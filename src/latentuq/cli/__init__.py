@@ -1,7 +1,7 @@
 """The `latentuq` command."""
 
 import sys
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from latentuq.errors import UserError
 
@@ -13,17 +13,17 @@ def main() -> NoReturn:
     from latentuq.cli.app import app
 
     # The class of all complaints about flags and arguments; typer does not export it by name.
-    usage_error: type[Any] = typer.BadParameter.__base__ or typer.BadParameter
+    usage_error = cast(type[Exception], typer.BadParameter.__base__)
     try:
         sys.exit(app(prog_name="latentuq", standalone_mode=False))
     except UserError as error:
         _fail(str(error), 2)
     except usage_error as error:
-        context = getattr(error, "ctx", None)
-        if not sys.argv[1:] and context is not None:
-            print(context.get_help())
+        message = str(cast(Any, error).format_message())
+        # A bare `latentuq` or `latentuq data` was answered with its help text already.
+        if not message:
             sys.exit(0)
-        _fail(f"{error.format_message()} See latentuq --help.", 2)
+        _fail(f"{message.rstrip('.')}; see latentuq --help.", 2)
     except (KeyboardInterrupt, typer.Abort):
         _fail("Interrupted.", 130)
     except BrokenPipeError:
