@@ -120,17 +120,20 @@ def factor(
     Raises:
         UserError: C is singular to working precision.
     """
-    noise_variance = noise.variance(operator.output_shape)
+    scale = float(np.max(np.abs(operator.apply(jnp.ones(model_error.shape)))))
     if operator.disjoint and noise.factor is None:
-        diagonal = _diagonal_variance(operator, model_error)
+        model_variance = _diagonal_variance(operator, model_error)
+        variance = noise.variance(operator.output_shape) + model_variance
+        smallest = np.min(variance[observed], initial=np.inf)
         if model_error.rank == 0:
-            return _factor_diagonal(noise_variance, diagonal, observed, y)
-        # Products with the factors cost 2 data x rank, a dense W costs data^2.
-        known = (noise_variance + diagonal)[observed]
-        if 2 * model_error.rank < observed.size and np.all(known > 1e-12):
+            refuse_singular(smallest, scale)
+            return _factor_diagonal(variance, model_variance, observed, y)
+        # Products with the factors cost 2 data x rank, a dense W costs data^2. Data without any
+        # independent error are left to the dense form, which does not divide by it.
+        if 2 * model_error.rank < observed.size and not _is_singular(smallest, scale):
             columns = np.asarray(_each(operator, model_error.factors), np.float64).T
-            return _factor_low_rank(noise_variance, diagonal, columns, observed, y)
-    return _factor_dense(operator, noise, model_error, observed, y)
+            return _factor_low_rank(variance, model_variance, columns, observed, y)
+    return _factor_dense(operator, noise, model_error, observed, y, scale)
 
 
 def _diagonal_variance(operator: Operator, model_error: ModelError) -> Float[np.ndarray, " data"]:
@@ -149,24 +152,20 @@ def _each(operator: Operator, images: Float[Array, "n *shape"]) -> Float[Array, 
 
 
 def _factor_diagonal(
-    noise_variance: np.ndarray, model_variance: np.ndarray, observed: np.ndarray, y: np.ndarray
+    variance: np.ndarray, model_variance: np.ndarray, observed: np.ndarray, y: np.ndarray
 ) -> Factored:
-    variance = noise_variance + model_variance
-    refuse_singular(np.min(variance[observed], initial=np.inf), y)
     inverse_std, log_det = _invert(variance, observed)
     whitening = DiagonalWhitening(_float32(inverse_std))
     return Factored(whitening, log_det, _float32(inverse_std * y), model_variance)
 
 
 def _factor_low_rank(
-    noise_variance: np.ndarray,
-    diagonal: np.ndarray,
+    variance: np.ndarray,
+    model_variance: np.ndarray,
     columns: np.ndarray,
     observed: np.ndarray,
     y: np.ndarray,
 ) -> Factored:
-    variance = noise_variance + diagonal
-    refuse_singular(np.min(variance[observed], initial=np.inf), y)
     inverse_std, log_det = _invert(variance, observed)
     scaled_columns = inverse_std[:, None] * columns
     squares, rotation = np.linalg.eigh(scaled_columns.T @ scaled_columns)
@@ -177,7 +176,7 @@ def _factor_low_rank(
         LowRankWhitening(_float32(inverse_std), _float32(basis), _float32(shrinkage)),
         log_det + 2 * float(np.sum(np.log(root))),
         _float32(scaled - basis @ (shrinkage * (basis.T @ scaled))),
-        diagonal + np.sum(columns**2, axis=1),
+        model_variance + np.sum(columns**2, axis=1),
     )
 
 
@@ -187,6 +186,7 @@ def _factor_dense(
     model_error: ModelError,
     observed: np.ndarray,
     y: np.ndarray,
+    scale: float,
 ) -> Factored:
     # Zero rows, and below a unit diagonal, take the missing data out of C.
     matrix = to_matrix(operator) * observed[:, None]
@@ -210,11 +210,11 @@ def _factor_dense(
     try:
         lower = np.linalg.cholesky(covariance)
     except np.linalg.LinAlgError:
-        refuse_singular(0.0, y)
+        refuse_singular(0.0, scale)
         raise
     whitening = scipy.linalg.solve_triangular(lower, np.eye(observed.size), lower=True)
     # trace C^-1 is the variance that unit rounding errors of the data would have in r.
-    refuse_singular(observed.size / np.sum(whitening**2), y)
+    refuse_singular(observed.size / np.sum(whitening**2), scale)
     whitening[~observed, ~observed] = 0.0
     return Factored(
         DenseWhitening(_float32(whitening), _float32(whitening @ matrix)),
@@ -224,17 +224,25 @@ def _factor_dense(
     )
 
 
-def refuse_singular(smallest_variance: float, y: Float[np.ndarray, " data"]) -> None:
-    """Refuses a C that claims to know some combination of the data beyond float32 rounding."""
-    scale = max(1.0, float(np.max(np.abs(y), initial=0.0)))
-    if smallest_variance >= (_SMALLEST_RELATIVE_STD * scale) ** 2:
+def refuse_singular(smallest_variance: float, scale: float) -> None:
+    """Refuses a C that claims to know some combination of the data beyond float32 rounding.
+
+    Args:
+        smallest_variance: The least variance of any such combination.
+        scale: The size of the data that images of ones give.
+    """
+    if not _is_singular(smallest_variance, scale):
         return
-    suggestion = float(f"{0.01 * scale:.1g}")
+    suggestion = float(f"{0.01 * (scale or 1.0):.1g}")
     raise UserError(
         "The covariance of the data is singular: with this little noise some combinations of them"
         " are known beyond rounding error; state the instrument's noise, or add some, for instance"
-        f" GaussianNoise({suggestion:g})."
+        f" a standard deviation of {suggestion:g}."
     )
+
+
+def _is_singular(smallest_variance: float, scale: float) -> bool:
+    return not smallest_variance > (_SMALLEST_RELATIVE_STD * scale) ** 2
 
 
 def _invert(variance: np.ndarray, observed: np.ndarray) -> tuple[np.ndarray, float]:

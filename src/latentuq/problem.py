@@ -163,16 +163,11 @@ class InverseProblem(eqx.Module):
         noise_variance = self.noise.variance(self.y.shape)[observed.ravel()]
         model_variance = np.asarray(self.model_variance, np.float64)[observed]
         share = model_variance.sum() / (model_variance.sum() + noise_variance.sum())
-        levels = np.sqrt([noise_variance.min(), noise_variance.max()])
-        level = f"{levels[0]:.3g}"
-        if levels[1] > 1.0001 * levels[0]:
-            level = f"{levels[0]:.3g} to {levels[1]:.3g}"
-        kind = "independent noise" if self.noise.factor is None else "correlated noise"
         values = np.asarray(self.y)[observed]
         return (
             f"An image of {_size(self.prior.shape)} pixels is seen through {self.operator!r}:"
             f" {count} of {total} data are observed, with values from {values.min():.3g} to"
-            f" {values.max():.3g} and {kind} of standard deviation {level}. Given u, the"
+            f" {values.max():.3g} and {_noise_in_words(self.noise, noise_variance)}. Given u, the"
             f" generator's error adds a standard deviation of"
             f" {np.sqrt(model_variance.mean()):.3g}, {share:.0%} of the variance. The unknown u"
             f" has {self.dim} dimensions."
@@ -223,6 +218,15 @@ def _read_data(
         where = tuple(int(index) for index in np.argwhere(np.isinf(data))[0])
         raise UserError(f"y is infinite at {where}; mark missing data by NaN.")
     return data
+
+
+def _noise_in_words(noise: GaussianNoise, variance: Float[np.ndarray, " observed"]) -> str:
+    low, high = np.sqrt([variance.min(), variance.max()])
+    if high == 0:
+        return "no noise"
+    kind = "independent" if noise.factor is None else "correlated"
+    level = f"{low:.3g} to {high:.3g}" if high > 1.0001 * low else f"{low:.3g}"
+    return f"{kind} noise of standard deviation {level}"
 
 
 def _size(shape: tuple[int, ...]) -> str:
