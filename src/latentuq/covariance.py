@@ -213,11 +213,12 @@ def _factor_dense(
         refuse_singular(0.0, scale)
         raise
     whitening = scipy.linalg.solve_triangular(lower, np.eye(observed.size), lower=True)
+    whitened_operator = scipy.linalg.solve_triangular(lower, matrix, lower=True)
     # trace C^-1 is the variance that unit rounding errors of the data would have in r.
     refuse_singular(observed.size / np.sum(whitening**2), scale)
     whitening[~observed, ~observed] = 0.0
     return Factored(
-        DenseWhitening(_float32(whitening), _float32(whitening @ matrix)),
+        DenseWhitening(_float32(whitening), _float32(whitened_operator)),
         2 * float(np.sum(np.log(np.diag(lower)))),
         _float32(whitening @ y),
         model_variance,

@@ -1,15 +1,22 @@
-"""Flags that describe operator and noise, for every command that takes an observation."""
+"""Flags that describe operator and noise, for every command that takes an observation.
 
+JAX is imported by the functions that need it: commands that merely show their help do not.
+"""
+
+from functools import reduce
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-import numpy as np
 import typer
 
 from latentuq.errors import UserError
-from latentuq.noise import GaussianNoise
-from latentuq.operators import Blur, Downsample, Mask, Operator
-from latentuq.problem_file import ProblemFile, read_array, read_mask, read_problem_file, read_psf
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from latentuq.noise import GaussianNoise
+    from latentuq.operators import Operator
+    from latentuq.problem_file import ProblemFile
 
 MaskOption = Annotated[
     str | None,
@@ -61,7 +68,7 @@ class ProblemFlags(NamedTuple):
     problem: Path | None = None
 
 
-def problem_from_flags(flags: ProblemFlags, shape: tuple[int, ...]) -> ProblemFile:
+def problem_from_flags(flags: ProblemFlags, shape: tuple[int, ...]) -> "ProblemFile":
     """Turns flags into operator and noise for images of one shape.
 
     Blur acts first, then downsampling; the mask says which of the resulting data are missing.
@@ -71,6 +78,8 @@ def problem_from_flags(flags: ProblemFlags, shape: tuple[int, ...]) -> ProblemFi
         flags: The flags as given.
         shape: Shape of the prior's images.
     """
+    from latentuq.problem_file import ProblemFile, read_problem_file
+
     if flags.problem is not None:
         others = [name for name, value in flags._asdict().items() if value is not None]
         if others != ["problem"]:
@@ -82,7 +91,10 @@ def problem_from_flags(flags: ProblemFlags, shape: tuple[int, ...]) -> ProblemFi
     return ProblemFile(_operator(flags, shape), _noise(flags))
 
 
-def _operator(flags: ProblemFlags, shape: tuple[int, ...]) -> Operator:
+def _operator(flags: ProblemFlags, shape: tuple[int, ...]) -> "Operator":
+    from latentuq.operators import Blur, Downsample, Gain
+    from latentuq.problem_file import read_mask, read_psf
+
     chain: list[Operator] = []
     if flags.blur is not None:
         sigma = _number(flags.blur)
@@ -91,15 +103,13 @@ def _operator(flags: ProblemFlags, shape: tuple[int, ...]) -> Operator:
         chain.append(Downsample(flags.downsample))
     if flags.mask is not None:
         chain.append(read_mask(flags.mask))
-    if not chain:
-        return Mask(np.ones(shape, bool))
-    operator = chain[0]
-    for outer in chain[1:]:
-        operator = outer @ operator
-    return operator.bind(shape)
+    # Without any flag the image itself is observed.
+    return reduce(lambda inner, outer: outer @ inner, chain or [Gain(1.0)]).bind(shape)
 
 
-def _noise(flags: ProblemFlags) -> GaussianNoise:
+def _noise(flags: ProblemFlags) -> "GaussianNoise":
+    from latentuq.noise import GaussianNoise
+
     if flags.noise is not None and flags.variance is not None:
         raise UserError("Give --noise or --variance, not both.")
     if flags.variance is not None:
@@ -107,7 +117,9 @@ def _noise(flags: ProblemFlags) -> GaussianNoise:
     return GaussianNoise(0.0 if flags.noise is None else _number_or_array(flags.noise))
 
 
-def _number_or_array(text: str) -> float | np.ndarray:
+def _number_or_array(text: str) -> "float | np.ndarray":
+    from latentuq.problem_file import read_array
+
     number = _number(text)
     return read_array(Path(text)) if number is None else number
 
