@@ -167,3 +167,27 @@ def test_demo_writes_a_sheet_and_keeps_what_is_there(tmp_path):
     assert code == 2
     assert "--force" in err
     assert sheet.read_bytes() == before
+
+
+def test_a_problem_is_stated_saved_and_loaded(tmp_path, tiny_prior):
+    tiny_prior.save(tmp_path / "tiny.safetensors")
+    (tmp_path / "problems").mkdir()
+    image = np.full((6, 8), 0.25)
+    image[2, 3] = np.nan
+    np.save(tmp_path / "y.npy", image)
+    arguments = "problem y.npy -o problems/p.toml --model tiny.safetensors --mask columns:0-3"
+    code, out, err = run(*arguments.split(), "--noise", "0.1", cwd=tmp_path)
+    assert code == 0, err
+    assert "24 of 48 data are observed" in out
+
+    from latentuq import load_problem
+
+    problem = load_problem(tmp_path / "problems" / "p.toml")
+    assert int(problem.observed.sum()) == 24
+    assert float(problem.noise.std) == pytest.approx(0.1)
+    code, _, err = run(*arguments.split(), cwd=tmp_path)
+    assert code == 2
+    assert "--force" in err
+    code, _, err = run(*arguments.split(), "--force", "--noise", "-1", cwd=tmp_path)
+    assert code == 2
+    assert "negative" in err

@@ -2,7 +2,7 @@
 
 import typer
 
-from latentuq.cli import data, demo, models, train
+from latentuq.cli import data, demo, models, problem, train
 
 app = typer.Typer(
     help="Bayesian inverse problems with generative priors.",
@@ -13,6 +13,7 @@ app = typer.Typer(
 app.add_typer(data.app, name="data")
 app.command()(train.train)
 app.command()(models.models)
+app.command()(problem.problem)
 app.command()(demo.demo)
 
 
