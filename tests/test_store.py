@@ -2,6 +2,7 @@ import dataclasses
 import json
 import pickle
 
+import equinox as eqx
 import jax
 import numpy as np
 import pytest
@@ -153,3 +154,18 @@ def test_embedded_models_load_and_decode(name):
     assert float(images.std()) > 0.1
     json.dumps(dict(prior.card.metrics), allow_nan=False)
     assert dataclasses.is_dataclass(prior.scaling)
+
+
+def test_a_model_that_is_loaded_twice_compiles_once(model_file):
+    traces = 0
+
+    @eqx.filter_jit
+    def decode(prior, u):
+        nonlocal traces
+        traces += 1
+        return prior.decode(u)
+
+    u = jax.numpy.zeros(2)
+    decode(load_prior(model_file), u)
+    decode(load_prior(model_file), u)
+    assert traces == 1

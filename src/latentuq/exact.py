@@ -17,9 +17,6 @@ from latentuq.operators import to_matrix
 from latentuq.prior import Card, GenerativePrior, ModelError, make_model_error
 from latentuq.problem import InverseProblem
 
-# Cards are compared by identity: one for all, so that linear problems share compiled functions.
-_CARD = Card(name="linear")
-
 
 class LinearDecoder(eqx.Module):
     """g(u) = offset + sum_k u_k weights[k]."""
@@ -63,7 +60,7 @@ def linear_prior(
         encoder=None,
         dim=dim,
         shape=shape,
-        card=_CARD,
+        card=Card(name="linear"),
     )
 
 

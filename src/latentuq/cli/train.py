@@ -217,7 +217,7 @@ def _progress_bar() -> Iterator[OnProgress]:
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=20),
-        TaskProgressColumn(show_speed=True),
+        TaskProgressColumn(),
         TextColumn("{task.fields[values]}"),
         TimeRemainingColumn(elapsed_when_finished=True),
     )
@@ -226,8 +226,10 @@ def _progress_bar() -> Iterator[OnProgress]:
 
         def show(stage: str, progress: FitProgress) -> None:
             if stage not in tasks:
-                tasks[stage] = bars.add_task(f"{stage:4s}", total=progress.steps, values="")
-            bars.update(tasks[stage], completed=progress.step, values=_words(progress))
+                tasks[stage] = bars.add_task(f"{stage:7s}", total=progress.steps, values="")
+            task = bars.tasks[tasks[stage]]
+            speed = f"  {task.speed:.3g} steps/s" if task.speed else ""
+            bars.update(task.id, completed=progress.step, values=_words(progress) + speed)
 
         yield show
 

@@ -16,16 +16,17 @@ from latentuq.prior.model_error import ModelError
 from latentuq.prior.vae import Encoder
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True)
 class Card:
     """What is known about a prior besides its numbers: name, metrics, how it was made.
 
-    Compared by identity, so that it can ride along in a compiled function's static part.
+    It rides along in the static part of compiled functions, so it is compared by name and checksum
+    alone: a model that is loaded twice compiles nothing twice.
     """
 
     name: str = "unnamed"
-    metrics: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    training: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    metrics: Mapping[str, Any] = dataclasses.field(default_factory=dict, compare=False)
+    training: Mapping[str, Any] = dataclasses.field(default_factory=dict, compare=False)
     checksum: str = ""
 
 

@@ -34,8 +34,8 @@ def draw_prior_sheet(key: Key[Array, ""], prior: GenerativePrior, columns: int =
     panels = {"before the flow: $z \\sim N(0, I)$": jax.vmap(prior.decoder)(u)}
     if prior.flow is not None:
         panels["after the flow: $z = \\mathrm{flow}(u)$"] = prior.decode(u)
-    figure = Figure(figsize=(4.2 * len(panels), 4.5), layout="constrained")
-    axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    figure = Figure(figsize=(4.2 * len(panels) + 0.3, 4.5), layout="constrained")
+    axes = figure.subplots(1, len(panels), squeeze=False, gridspec_kw={"wspace": 0.05})[0]
     for axis, (title, images) in zip(axes, panels.items(), strict=True):
         axis.imshow(tile(jnp.clip(images, 0, 1), columns), cmap="gray", vmin=0, vmax=1)
         axis.set_title(title, fontsize=11)

@@ -13,4 +13,4 @@ class Progress(NamedTuple):
 
 
 OnProgress = Callable[[str, Progress], None]
-"""Called with the stage, "vae" or "flow", and its progress."""
+"""Called with the stage ("vae", "flow" or "measure") and its progress."""

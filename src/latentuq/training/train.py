@@ -20,7 +20,7 @@ from latentuq.training.config import TrainingConfig
 from latentuq.training.flow import fit_flow
 from latentuq.training.loop import fit
 from latentuq.training.losses import encode_all, make_vae_loss, sample_posteriors
-from latentuq.training.progress import OnProgress
+from latentuq.training.progress import OnProgress, Progress
 from latentuq.training.quality import flow_needed, measure_latents, measure_vae
 from latentuq.training.residuals import estimate_model_errors
 
@@ -64,7 +64,7 @@ def train_prior(
         images: clean images, in any units; an `ImageSet` brings its own test images.
         config: sizes, learning rates, and so on.
         path: where to write the model file; None: nowhere.
-        on_progress: called with the stage ("vae", "flow") and its progress.
+        on_progress: called with the stage ("vae", "flow", "measure") and its progress.
     """
     image_set = images if isinstance(images, ImageSet) else make_image_set(np.asarray(images))
     trained = run_training(key, image_set, config or TrainingConfig(), on_progress=on_progress)
@@ -88,8 +88,10 @@ def run_training(
     split = split_images(split_key, images, config)
     vae = _train_vae(vae_key, split.fit, config, checkpoints, on_progress)
     flow = _train_flow(flow_key, vae, split.fit, config, checkpoints, on_progress)
+    on_progress("measure", Progress(0, 2, {}))
     prior, architecture, error_metrics = _assemble(error_key, vae, flow, split, images, config)
     train_seconds = checkpoints.seconds
+    on_progress("measure", Progress(1, 2, {}))
 
     rounded = round_to_half(prior)
     vae_as_stored = _vae_of(rounded, vae.log_sigma)
@@ -104,6 +106,7 @@ def run_training(
     metrics["float16_elbo_cost"] = cost_of_half
     metrics["train_seconds"] = train_seconds
     metrics["parameters"] = count_parameters(stored)
+    on_progress("measure", Progress(2, 2, {}))
     training = {
         "command": command,
         "config": dataclasses.asdict(config),
