@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 from latentuq import prior_from
 from latentuq.covariance import DenseWhitening, DiagonalWhitening, LowRankWhitening
 from latentuq.errors import UserError
+from latentuq.exact import exact_log_density
 from latentuq.noise import GaussianNoise
 from latentuq.operators import (
     OPERATORS,
     Blur,
     Downsample,
     Gain,
+    LinearOperator,
     Mask,
     RandomMask,
     RegionMask,
@@ -141,6 +143,16 @@ def test_log_density_matches_scipy_when_it_is_thousands_of_nats(operator, std, m
     problem, u = observe(prior, operator, GaussianNoise(std))
     assert_matches_reference(problem, u, u + 0.3)
     assert abs(problem.log_density(u)) > 500
+
+
+def test_a_dense_operator_on_64x64_pixels():
+    # C is factored over the few data that are seen; the operator's matrix has all 4096 rows.
+    prior = make_prior(low_rank(4, (64, 64)), (64, 64))
+    operator = RandomMask(0.95) @ Blur(2.0, size=9)
+    problem, u = observe(prior, operator, GaussianNoise(0.05))
+    assert type(problem.whitening) is DenseWhitening
+    expected = exact_log_density(problem, u)
+    assert abs(problem.log_density(u) - expected) < 1e-3 + 1e-5 * abs(expected)
 
 
 @pytest.mark.parametrize(
@@ -388,6 +400,17 @@ def test_the_same_pixel_seen_twice_without_noise_is_singular():
         InverseProblem(make_prior(), stack(mask, mask), GaussianNoise(0.0), np.zeros(96))
     with pytest.raises(UserError, match="singular"):
         InverseProblem(make_prior(), Gain(np.zeros(SHAPE)), GaussianNoise(0.0), np.zeros(SHAPE))
+
+
+def test_singular_is_judged_datum_by_datum():
+    # Differences around a circle sum to zero, and those of a constant image are all zero.
+    differences = LinearOperator(lambda x: x - jnp.roll(x, 1, axis=0), SHAPE)
+    with pytest.raises(UserError, match=r"singular.*deviation of 0\.02\."):
+        InverseProblem(make_prior(), differences, GaussianNoise(0.0), np.zeros(SHAPE))
+    # Two instruments, one of which counts in millionths.
+    both = stack(Gain(1e6).bind(SHAPE), Gain(1.0))
+    problem, u = observe(make_prior(), both, GaussianNoise(both.join(1e4, 0.1)))
+    assert_matches_reference(problem, u)
 
 
 @pytest.mark.parametrize(

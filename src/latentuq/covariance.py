@@ -2,7 +2,8 @@
 
 A whitening is a matrix W with W^T W = C^-1 over the observed data, and zero rows and columns for
 the others: shapes stay fixed while masks vary. Which of the three forms is used follows from
-shapes and kinds alone, never from values, so that new values do not recompile.
+shapes and kinds, so that new values do not recompile (but data whose only error is a low-rank
+model error need the dense form).
 """
 
 import abc
@@ -120,30 +121,33 @@ def factor(
     Raises:
         UserError: C is singular to working precision.
     """
-    scale = float(np.max(np.abs(operator.apply(jnp.ones(model_error.shape)))))
     if operator.disjoint and noise.factor is None:
-        model_variance = _diagonal_variance(operator, model_error)
+        model_variance, scale = _disjoint_variance(operator, model_error)
         variance = noise.variance(operator.output_shape) + model_variance
-        smallest = np.min(variance[observed], initial=np.inf)
+        singular = not np.all(variance[observed] > (_SMALLEST_RELATIVE_STD * scale[observed]) ** 2)
         if model_error.rank == 0:
-            refuse_singular(smallest, scale)
+            if singular:
+                raise _singular(scale)
             return _factor_diagonal(variance, model_variance, observed, y)
         # Products with the factors cost 2 data x rank, a dense W costs data^2. Data without any
         # independent error are left to the dense form, which does not divide by it.
-        if 2 * model_error.rank < observed.size and not _is_singular(smallest, scale):
+        if 2 * model_error.rank < observed.size and not singular:
             columns = np.asarray(_each(operator, model_error.factors), np.float64).T
             return _factor_low_rank(variance, model_variance, columns, observed, y)
-    return _factor_dense(operator, noise, model_error, observed, y, scale)
+    return _factor_dense(operator, noise, model_error, observed, y)
 
 
-def _diagonal_variance(operator: Operator, model_error: ModelError) -> Float[np.ndarray, " data"]:
-    """The diagonal of A diag(variance) A^T for a disjoint A.
+def _disjoint_variance(
+    operator: Operator, model_error: ModelError
+) -> tuple[Float[np.ndarray, " data"], Float[np.ndarray, " data"]]:
+    """The diagonal of A diag(variance) A^T, and |A| 1, for a disjoint A.
 
     Each column of A has one entry at most, which A^T 1 therefore reads off.
     """
     entries = transpose(operator, jnp.ones(operator.output_shape))
     variance = operator.apply(entries * model_error.variance)
-    return np.asarray(variance, np.float64).ravel()
+    scale = operator.apply(jnp.sign(entries))
+    return np.asarray(variance, np.float64).ravel(), np.asarray(scale, np.float64).ravel()
 
 
 @eqx.filter_jit
@@ -186,64 +190,60 @@ def _factor_dense(
     model_error: ModelError,
     observed: np.ndarray,
     y: np.ndarray,
-    scale: float,
 ) -> Factored:
-    # Zero rows, and below a unit diagonal, take the missing data out of C.
-    matrix = to_matrix(operator) * observed[:, None]
-    pixels = matrix.shape[1]
+    matrix = to_matrix(operator)
     half = matrix * np.sqrt(np.asarray(model_error.variance, np.float64).ravel())
     if model_error.rank:
-        factors = np.asarray(model_error.factors, np.float64).reshape(-1, pixels)
+        factors = np.asarray(model_error.factors, np.float64).reshape(model_error.rank, -1)
         half = np.concatenate([half, matrix @ factors.T], axis=1)
     model_variance = np.sum(half**2, axis=1)
+    # From here on only the rows of data that exist.
+    matrix, half = matrix[observed], half[observed]
     covariance = half @ half.T
     del half
     if noise.factor is None:
-        index = np.arange(observed.size)
-        covariance[index, index] += noise.variance(operator.output_shape)
+        diagonal = np.diag_indices_from(covariance)
+        covariance[diagonal] += noise.variance(operator.output_shape)[observed]
     else:
-        factor = np.asarray(noise.factor, np.float64)
-        covariance += factor @ factor.T
-    covariance[~observed, :] = 0.0
-    covariance[:, ~observed] = 0.0
-    covariance[~observed, ~observed] = 1.0
+        rows = np.asarray(noise.factor, np.float64)[observed]
+        covariance += rows @ rows.T
+    scale = np.sum(np.abs(matrix), axis=1)
     try:
         lower = np.linalg.cholesky(covariance)
     except np.linalg.LinAlgError:
-        refuse_singular(0.0, scale)
-        raise
-    whitening = scipy.linalg.solve_triangular(lower, np.eye(observed.size), lower=True)
-    whitened_operator = scipy.linalg.solve_triangular(lower, matrix, lower=True)
-    # trace C^-1 is the variance that unit rounding errors of the data would have in r.
-    refuse_singular(observed.size / np.sum(whitening**2), scale)
-    whitening[~observed, ~observed] = 0.0
+        raise _singular(scale) from None
+    whitening = scipy.linalg.solve_triangular(lower, np.eye(len(lower)), lower=True)
+    # The variance that rounding errors of the predicted data have in r, per datum.
+    rounding = (_SMALLEST_RELATIVE_STD * whitening * scale) ** 2
+    if not np.sum(rounding) <= len(lower):
+        raise _singular(scale)
+    size = observed.size
+    spread_whitening = np.zeros((size, size), np.float32)
+    spread_whitening[np.ix_(observed, observed)] = whitening
+    spread_operator = np.zeros((size, matrix.shape[1]), np.float32)
+    spread_operator[observed] = scipy.linalg.solve_triangular(lower, matrix, lower=True)
+    whitened_data = np.zeros(size)
+    whitened_data[observed] = whitening @ y[observed]
     return Factored(
-        DenseWhitening(_float32(whitening), _float32(whitened_operator)),
+        DenseWhitening(_float32(spread_whitening), _float32(spread_operator)),
         2 * float(np.sum(np.log(np.diag(lower)))),
-        _float32(whitening @ y),
+        _float32(whitened_data),
         model_variance,
     )
 
 
-def refuse_singular(smallest_variance: float, scale: float) -> None:
-    """Refuses a C that claims to know some combination of the data beyond float32 rounding.
+def _singular(scale: np.ndarray) -> UserError:
+    """Says that C claims to know some combination of the data beyond float32 rounding.
 
     Args:
-        smallest_variance: The least variance of any such combination.
-        scale: The size of the data that images of ones give.
+        scale: |A| 1, the size of the data that images within [0, 1] can give.
     """
-    if not _is_singular(smallest_variance, scale):
-        return
-    suggestion = float(f"{0.01 * (scale or 1.0):.1g}")
-    raise UserError(
+    suggestion = float(f"{0.01 * (np.max(scale, initial=0.0) or 1.0):.1g}")
+    return UserError(
         "The covariance of the data is singular: with this little noise some combinations of them"
         " are known beyond rounding error; state the instrument's noise, or add some, for instance"
         f" a standard deviation of {suggestion:g}."
     )
-
-
-def _is_singular(smallest_variance: float, scale: float) -> bool:
-    return not smallest_variance > (_SMALLEST_RELATIVE_STD * scale) ** 2
 
 
 def _invert(variance: np.ndarray, observed: np.ndarray) -> tuple[np.ndarray, float]:
