@@ -16,6 +16,8 @@ from latentuq.errors import UserError
 Shape = tuple[int, ...]
 Module = TypeVar("Module", bound=eqx.Module)
 
+_COLUMNS_AT_A_TIME = 64
+
 
 class Operator(eqx.Module):
     """A linear map A from images to data.
@@ -138,7 +140,8 @@ def to_matrix(operator: Operator) -> Float[np.ndarray, "data pixels"]:
 def _columns(operator: Operator) -> Float[Array, "pixels data"]:
     pixels = int(np.prod(operator.input_shape or ()))
     basis = jnp.eye(pixels).reshape(pixels, *(operator.input_shape or ()))
-    return jax.vmap(operator.apply)(basis).reshape(pixels, -1)
+    # In batches: what an operator computes on the way may be many times its data.
+    return jax.lax.map(operator.apply, basis, batch_size=_COLUMNS_AT_A_TIME).reshape(pixels, -1)
 
 
 def with_fields(module: Module, **changes: Any) -> Module:
