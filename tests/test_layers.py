@@ -11,7 +11,7 @@ import latentuq
 # each other.
 LAYERS = [
     ["errors"],
-    ["files", "options", "toml_text"],
+    ["arrays", "files", "options", "toml_text"],
     ["data", "tensors", "networks"],
     ["prior", "two_sample"],
     ["store"],

@@ -424,7 +424,8 @@ def test_singular_is_judged_datum_by_datum():
         ({"prior": "mnist"}, "must be of type GenerativePrior, not 'mnist'"),
         ({"operator": Mask(np.ones((3, 3)))}, r"\(3, 3\), not \(8, 6\)"),
         ({"operator": Blur(4.0)}, "larger than the image"),
-        ({"y": "image.png"}, "made of numbers"),
+        ({"y": "image.png"}, "y must be made of real numbers, not 'image.png'"),
+        ({"y": 1j * np.ones(SHAPE)}, "real numbers"),
     ],
 )
 def test_what_cannot_be_right_is_refused_in_one_sentence(arguments, message):

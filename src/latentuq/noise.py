@@ -7,6 +7,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, Key
 
+from latentuq.arrays import read_finite
 from latentuq.errors import UserError
 
 
@@ -36,7 +37,7 @@ class GaussianNoise(eqx.Module):
                 f" {' and '.join(named) or 'none'}."
             )
         ((name, value),) = named.items()
-        values = _finite(value, name)
+        values = read_finite(value, f"The noise {name}")
         if name == "covariance":
             self.factor = jnp.asarray(_cholesky(values), jnp.float32)
             values = np.diag(values)
@@ -77,17 +78,6 @@ class GaussianNoise(eqx.Module):
             return f"GaussianNoise(std {'x'.join(map(str, self.std.shape))})"
         traced = isinstance(self.std, Tracer)
         return f"GaussianNoise({'traced' if traced else format(float(self.std), 'g')})"
-
-
-def _finite(value: object, name: str) -> Float[np.ndarray, "..."]:
-    try:
-        values = np.asarray(value, np.float64)
-    except (TypeError, ValueError):
-        raise UserError(f"The noise {name} must be made of numbers, not {value!r}.") from None
-    if not np.all(np.isfinite(values)):
-        bad = values[~np.isfinite(values)].flat[0]
-        raise UserError(f"The noise {name} contains {bad}; mark missing data by NaN in y instead.")
-    return values
 
 
 def _cholesky(covariance: Float[np.ndarray, "data data"]) -> Float[np.ndarray, "data data"]:

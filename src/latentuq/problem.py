@@ -11,6 +11,7 @@ from jax.core import Tracer
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Key
 
+from latentuq.arrays import read_real
 from latentuq.covariance import Whitening, factor
 from latentuq.errors import UserError
 from latentuq.noise import GaussianNoise
@@ -73,7 +74,8 @@ class InverseProblem(eqx.Module):
         data = _read_data(y, shape, shown)
         observed = ~np.isnan(data)
         if not observed.any():
-            warnings.warn("Nothing is observed: the posterior is the prior.", stacklevel=2)
+            # Level 4: equinox calls this from two frames of its own.
+            warnings.warn("Nothing is observed: the posterior is the prior.", stacklevel=4)
         factored = factor(
             operator, noise, prior.model_error, observed.ravel(), np.nan_to_num(data).ravel()
         )
@@ -207,10 +209,7 @@ def _read_data(
     y: ArrayLike, shape: tuple[int, ...], shown: Bool[np.ndarray, "*data"]
 ) -> Float[np.ndarray, "*data"]:
     """The data in float64, NaN where the operator or the user says that nothing was seen."""
-    try:
-        data = np.array(y, np.float64)
-    except (TypeError, ValueError):
-        raise UserError(f"y must be made of numbers, not {y!r}.") from None
+    data = read_real(y, "y")
     if data.shape != shape:
         raise UserError(f"y has shape {data.shape}, but the operator makes data of shape {shape}.")
     data[~shown] = np.nan

@@ -11,6 +11,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
+from latentuq.arrays import read_finite
 from latentuq.errors import UserError
 
 Shape = tuple[int, ...]
@@ -166,14 +167,7 @@ def size(shape: Shape) -> str:
 
 def finite_float32(values: object, name: str) -> Float[Array, "..."]:
     """Reads numbers given by a user as float32, refusing what is not a finite number."""
-    try:
-        given = np.asarray(values, np.float64)
-    except (TypeError, ValueError):
-        raise UserError(f"{name} must be made of numbers, not {values!r}.") from None
-    if not np.all(np.isfinite(given)):
-        bad = given[~np.isfinite(given)].flat[0]
-        raise UserError(f"{name} contains {bad}; give finite values.")
-    return jnp.asarray(given, jnp.float32)
+    return jnp.asarray(read_finite(values, name), jnp.float32)
 
 
 def _as_float(values: ArrayLike) -> Float[Array, "..."]:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from latentuq.arrays import read_finite
 from latentuq.errors import UserError
 
 
@@ -54,9 +55,7 @@ def make_model_error(value: object, shape: Sequence[int]) -> ModelError:
     """Reads a standard deviation (scalar or image) or a covariance (pixels x pixels) as S_model."""
     shape = tuple(shape)
     pixels = int(np.prod(shape))
-    given = np.asarray(value, dtype=np.float64)
-    if not np.all(np.isfinite(given)):
-        raise UserError("model_error contains NaN or infinite values; give finite ones.")
+    given = read_finite(value, "model_error")
     no_factors = jnp.zeros((0, *shape), jnp.float32)
     if given.ndim == 0 or given.shape == shape:
         if np.any(given <= 0):
