@@ -439,6 +439,13 @@ def test_what_cannot_be_right_is_refused_in_one_sentence(arguments, message):
         InverseProblem(**(good | arguments))
 
 
+def test_a_point_of_the_wrong_shape_is_refused():
+    problem, u = observe(make_prior(), EXAMPLES["mask"], GaussianNoise(0.1))
+    for wrong in (u[:2], jnp.stack([u, u])):
+        with pytest.raises(UserError, match=r"map over many with jax\.vmap"):
+            problem.log_density(wrong)
+
+
 def test_explains_itself():
     mask = np.ones(SHAPE)
     mask[:, :3] = 0

@@ -215,6 +215,10 @@ def test_a_flow_makes_a_users_latent_normal():
         ({"latents": np.full((5, 2), np.nan), "key": jax.random.key(0)}, "finite"),
         ({"latents": np.ones((5, 2))}, "give key="),
         ({"model_error": -1.0}, "positive"),
+        ({"model_error": "small"}, "real numbers"),
+        ({"dim": 0}, "dim=0"),
+        ({"flow_fit": FitConfig(batch=0)}, "flow_fit.batch = 0"),
+        ({"latents": np.ones((5, 2)), "flow": FlowSize(depth=0)}, "depth 0"),
     ],
 )
 def test_what_cannot_be_a_prior_is_refused(arguments, words):

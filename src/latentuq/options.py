@@ -40,7 +40,7 @@ def check(options: Any, prefix: str = "") -> None:
 def read_toml(base: T, path: str | Path) -> T:
     """Replaces in `base` what a TOML file names."""
     try:
-        table = tomllib.loads(Path(path).read_text())
+        table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"There is no configuration file {path}.") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

@@ -49,6 +49,11 @@ class GenerativePrior(eqx.Module):
 
     def generate(self, u: Float[Array, " dim"]) -> Float[Array, "*shape"]:
         """g(u) = decoder(flow(u)) at one point, in the networks' own precision."""
+        if jnp.shape(u) != (self.dim,):
+            raise UserError(
+                f"u has shape {jnp.shape(u)}, but one point has shape ({self.dim},); map over"
+                " many with jax.vmap."
+            )
         return self.decoder(u if self.flow is None else self.flow(u))
 
     def decode(self, u: Float[Array, "*batch dim"]) -> Float[Array, "*batch_and_shape"]:

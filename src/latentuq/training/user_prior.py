@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from latentuq.errors import UserError
+from latentuq.options import check
 from latentuq.prior import Card, Flow, FlowSize, GenerativePrior, make_model_error
 from latentuq.training.config import FitConfig, TrainingConfig
 from latentuq.training.flow import fit_flow
@@ -38,6 +39,11 @@ def prior_from(
         flow_fit: how it is fitted.
     """
     shape = tuple(int(n) for n in shape)
+    if dim < 1:
+        raise UserError(f"A latent vector has at least one number, not dim={dim}.")
+    flow, flow_fit = flow or FlowSize(), flow_fit or TrainingConfig().flow_fit
+    check(flow, "flow.")
+    check(flow_fit, "flow_fit.")
     try:
         out = jax.eval_shape(decode_fn, jax.ShapeDtypeStruct((dim,), jnp.float32))
     except Exception as error:
@@ -48,11 +54,7 @@ def prior_from(
             f" but shape={shape} was announced."
         )
     error = make_model_error(model_error, shape)
-    fitted = (
-        None
-        if latents is None
-        else _fit_to(key, latents, dim, flow or FlowSize(), flow_fit or TrainingConfig().flow_fit)
-    )
+    fitted = None if latents is None else _fit_to(key, latents, dim, flow, flow_fit)
     return GenerativePrior(
         decoder=decode_fn,
         flow=fitted,
@@ -77,6 +79,8 @@ def _fit_to(
         raise UserError(f"latents have shape {samples.shape}, but (n, {dim}) is expected.")
     if len(samples) < 2 or not np.all(np.isfinite(samples)):
         raise UserError("latents must be at least two finite samples.")
+    if size.depth == 0:
+        raise UserError("A flow of depth 0 cannot be fitted: give it couplings, or no latents.")
     if key is None:
         raise UserError("Fitting a flow to latents is random: give key=jax.random.key(0).")
     # Samples are Gaussians of no width.
