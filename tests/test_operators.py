@@ -291,6 +291,7 @@ def test_a_function_that_is_not_linear_is_refused_with_its_violation():
         (lambda: Mask(np.ones((3, 3))) @ Gain(np.ones(SHAPE)), r"\(3, 3\), not \(8, 6\)"),
         (lambda: stack(Gain(np.ones(SHAPE)), Mask(np.ones((3, 3)))), r"\(3, 3\), not \(8, 6\)"),
         (lambda: stack(), "at least one"),
+        (lambda: stack(Gain(1.0), 3), "not 3"),
         (lambda: Downsample(2).bind(SHAPE).adjoint(np.ones(SHAPE)), r"data of shape \(4, 3\)"),
     ],
 )

@@ -21,6 +21,7 @@ from latentuq.cli.problem_options import (
     problem_from_flags,
 )
 from latentuq.data.images import write_image
+from latentuq.data.scaling import Scaling
 from latentuq.errors import UserError
 from latentuq.noise import GaussianNoise
 from latentuq.operators import (
@@ -37,7 +38,7 @@ from latentuq.operators import (
     stack,
     to_matrix,
 )
-from latentuq.prior import make_model_error
+from latentuq.prior import Card, make_model_error
 from latentuq.problem import InverseProblem
 from latentuq.problem_file import load_problem, read_problem_file, save_problem
 from latentuq.toml_text import format_value
@@ -137,8 +138,35 @@ def test_the_model_error_in_use_is_saved_by_name(tmp_path):
     both = {"given": PRIOR.model_error, "large": make_model_error(0.3, SHAPE)}
     prior = dataclasses.replace(PRIOR, model_errors=both).with_model_error("large")
     problem = InverseProblem(prior, EXAMPLES["mask"], NOISES[0], np.zeros(SHAPE))
-    save_problem(problem, tmp_path / "night.toml")
+    save_problem(problem, tmp_path / "night.toml", "mine.safetensors")
     assert read_problem_file(tmp_path / "night.toml").model_error == "large"
+    foreign = dataclasses.replace(prior, model_error=make_model_error(0.2, SHAPE))
+    problem = InverseProblem(foreign, EXAMPLES["mask"], NOISES[0], np.zeros(SHAPE))
+    with pytest.raises(UserError, match=r"none that .* came with"):
+        save_problem(problem, tmp_path / "night.toml", "mine.safetensors")
+
+
+def test_a_prior_that_no_name_leads_to_is_left_out(tmp_path):
+    prior = dataclasses.replace(PRIOR, card=Card(name="mnist"))
+    problem = InverseProblem(prior, EXAMPLES["mask"], NOISES[0], np.zeros(SHAPE))
+    save_problem(problem, tmp_path / "night.toml")
+    with pytest.raises(UserError, match="names no prior"):
+        load_problem(tmp_path / "night.toml")
+
+
+def test_existing_files_are_spared_on_request(tmp_path):
+    np.save(tmp_path / "night-y.npy", np.ones(SHAPE))
+    with pytest.raises(UserError, match=r"night-y\.npy exists"):
+        save_problem(make_problem(EXAMPLES["mask"]), tmp_path / "night.toml", overwrite=False)
+    assert os.listdir(tmp_path) == ["night-y.npy"]
+
+
+def test_whole_numbers_are_in_the_units_of_the_training_files(tmp_path):
+    prior = dataclasses.replace(PRIOR, scaling=Scaling(0.0, 255.0))
+    write_image(tmp_path / "y.png", np.full(SHAPE, 51, np.uint8))
+    (tmp_path / "night.toml").write_text(GOOD.replace("y.npy", "y.png"))
+    problem = load_problem(tmp_path / "night.toml", prior)
+    np.testing.assert_allclose(problem.y[2:], 0.2, rtol=1e-6)
 
 
 def test_python_functions_cannot_be_saved(tmp_path):
@@ -172,15 +200,26 @@ GOOD = 'y = "y.npy"\n[[operator]]\nkind = "mask"\nmask = "rows:0-1"\n[noise]\nst
         (GOOD.replace('kind = "mask"\n', ""), "needs a kind"),
         (GOOD.replace("mask =", "size ="), "'mask' cannot be built"),
         (GOOD.replace("rows:0-1", "none.png"), "no file"),
+        (GOOD.replace('"mask"', '["mask"]'), "needs a kind"),
+        (
+            GOOD.replace('"mask"', '"region-mask"').replace('mask = "rows:0-1"', "rows = [1]"),
+            "built",
+        ),
+        (GOOD.replace('"mask"', '"blur"').replace("mask =", "sigma = [1, 2]\n#"), "built"),
+        (GOOD.replace('"mask"', '"matrix"').replace("mask =", "rows = [0]\n#"), "a, or values"),
+        (
+            GOOD.replace('"mask"', '"stack"').replace("mask =", "parts = [[]]\n#"),
+            "A stack has parts",
+        ),
+        (GOOD.replace("y.npy", "text.npy"), "not real numbers"),
         (GOOD.replace("std", "sigma"), "one of std, variance and covariance"),
         (GOOD.replace("0.1", "-0.1"), "-0.1"),
         (GOOD.replace('y = "y.npy"\n', ""), "names no data"),
-        (GOOD.replace("y.npy", "counts.npy"), "uint8 values"),
     ],
 )
 def test_bad_files_are_refused_in_one_sentence(text, message, tmp_path):
     np.save(tmp_path / "y.npy", np.zeros(SHAPE))
-    np.save(tmp_path / "counts.npy", np.zeros(SHAPE, np.uint8))
+    np.save(tmp_path / "text.npy", np.full(SHAPE, "x"))
     (tmp_path / "bad.toml").write_text(text)
     with pytest.raises(UserError, match=message):
         load_problem(tmp_path / "bad.toml", PRIOR)

@@ -8,7 +8,7 @@ Example:
 
         format = 1
         prior = "mnist"
-        y = "night-y.npy"
+        y = "night.npy"
 
         [[operator]]
         kind = "blur"
@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Array, Float
 
-from latentuq.data.images import existing_file, read_image, read_npy
+from latentuq.data.images import existing_file, read_image, read_npy, real_values
 from latentuq.errors import UserError
 from latentuq.files import atomic_path
 from latentuq.noise import GaussianNoise
@@ -40,7 +40,7 @@ from latentuq.operators.mask import Mask, is_mask_text, parse_mask
 from latentuq.operators.registry import check_parameters
 from latentuq.prior import GenerativePrior
 from latentuq.problem import InverseProblem
-from latentuq.store import load_prior
+from latentuq.store import embedded_name, load_prior
 from latentuq.toml_text import format_table
 
 _FORMAT = 1
@@ -59,22 +59,30 @@ class ProblemFile(NamedTuple):
     y: Float[np.ndarray, "*data"] | None = None
 
 
-def save_problem(problem: InverseProblem, path: str | Path, prior: str | None = None) -> None:
+def save_problem(
+    problem: InverseProblem, path: str | Path, prior: str | None = None, overwrite: bool = True
+) -> None:
     """Writes a problem as TOML; its arrays go to `.npy` files whose names start alike.
 
     Args:
         problem: What to save.
         path: The `.toml` file.
-        prior: Name or model file of the prior, by default the name on its card.
+        prior: Name or model file of the prior; an embedded one is known, any other is left out
+            of the file unless it is named here.
+        overwrite: Whether to replace files that exist.
     """
     path = Path(path)
     arrays: dict[str, np.ndarray] = {f"{path.stem}-y.npy": np.asarray(problem.y)}
-    head = {"format": _FORMAT, "prior": prior or problem.prior.card.name}
-    if (name := _model_error_name(problem.prior)) is not None:
-        head["model_error"] = name
+    head: dict[str, Any] = {"format": _FORMAT}
+    if (prior := prior or embedded_name(problem.prior)) is not None:
+        head |= {"prior": prior, "model_error": _model_error_name(problem.prior)}
     head["y"] = f"{path.stem}-y.npy"
     operators = _operator_tables(problem.operator, f"{path.stem}-operator", arrays)
     noise = _file_arrays(_noise_parameters(problem.noise), f"{path.stem}-noise", arrays)
+    if not overwrite:
+        for file in (path, *map(path.with_name, arrays)):
+            if file.exists():
+                raise UserError(f"{file} exists and would be overwritten; --force allows it.")
     for filename, values in arrays.items():
         with atomic_path(path.with_name(filename)) as beside:
             np.save(beside, values, allow_pickle=False)
@@ -101,7 +109,7 @@ def load_problem(path: str | Path, prior: GenerativePrior | None = None) -> Inve
             prior = prior.with_model_error(content.model_error)
     if content.y is None:
         raise UserError(f'{path} names no data; add a line such as y = "observation.npy".')
-    return InverseProblem(prior, content.operator, content.noise, content.y)
+    return InverseProblem(prior, content.operator, content.noise, in_prior_units(content.y, prior))
 
 
 def read_problem_file(path: str | Path) -> ProblemFile:
@@ -130,8 +138,6 @@ def read_problem_file(path: str | Path) -> ProblemFile:
     except TypeError:
         raise UserError(f"{path}: the noise is one of std, variance and covariance.") from None
     y = read_array(path.parent / table["y"]) if "y" in table else None
-    if y is not None and y.dtype.kind in "ui":
-        raise UserError(f"{path}: y is made of {y.dtype} values; convert it to the prior's units.")
     return ProblemFile(
         _compose(operators, path.parent), noise, table.get("prior"), table.get("model_error"), y
     )
@@ -140,7 +146,14 @@ def read_problem_file(path: str | Path) -> ProblemFile:
 def read_array(path: Path) -> np.ndarray:
     """An array of any shape from `.npy`, or one image from the other formats."""
     path = existing_file(path)
-    return read_npy(path) if path.suffix.lower() == ".npy" else read_image(path)
+    if path.suffix.lower() != ".npy":
+        return read_image(path)
+    return real_values(read_npy(path), str(path))
+
+
+def in_prior_units(y: np.ndarray, prior: GenerativePrior) -> np.ndarray:
+    """Data from a file on the prior's scale: whole numbers are in units of its training files."""
+    return prior.scaling.to_unit(y) if y.dtype.kind in "uib" else y
 
 
 def read_mask(text: str, folder: Path = Path()) -> Operator:
@@ -166,17 +179,28 @@ def _compose(tables: list[Any], folder: Path) -> Operator:
 
 
 def _build(table: Any, folder: Path) -> Operator:
-    if not isinstance(table, Mapping) or "kind" not in table:
+    if not isinstance(table, Mapping) or not isinstance(table.get("kind"), str):
         raise UserError(f'The operator {table!r} needs a kind, such as kind = "mask".')
     parameters = {name: value for name, value in table.items() if name != "kind"}
     if table["kind"] == "stack":
-        return stack(*(_compose(part, folder) for part in parameters.get("parts", [])))
+        return stack(*(_compose(part, folder) for part in _stack_parts(parameters)))
     check_parameters(table["kind"], parameters)
     if table["kind"] == "mask" and isinstance(parameters.get("mask"), str):
         return read_mask(parameters["mask"], folder)
     if table["kind"] == "blur" and isinstance(parameters.get("psf"), str):
         parameters["psf"] = read_psf(folder / parameters["psf"])
     return build_operator(table["kind"], _read_arrays(parameters, folder))
+
+
+def _stack_parts(parameters: Mapping[str, Any]) -> list[list[Any]]:
+    parts = parameters.get("parts")
+    if (
+        set(parameters) != {"parts"}
+        or not isinstance(parts, list)
+        or not all(isinstance(part, list) and part for part in parts)
+    ):
+        raise UserError("A stack has parts, a list of lists of operators, and nothing else.")
+    return parts
 
 
 def _read_arrays(parameters: Mapping[str, Any], folder: Path) -> dict[str, Any]:
@@ -238,11 +262,14 @@ def _noise_parameters(noise: GaussianNoise) -> dict[str, Any]:
     return {"covariance": factor @ factor.T}
 
 
-def _model_error_name(prior: GenerativePrior) -> str | None:
+def _model_error_name(prior: GenerativePrior) -> str:
     """The name under which the prior lists the model error in use."""
     used = prior.model_error
     for name, error in prior.model_errors.items():
         pairs = ((error.variance, used.variance), (error.factors, used.factors))
         if all(np.array_equal(first, second) for first, second in pairs):
             return name
-    return None
+    raise UserError(
+        f"The model error in use is none that {prior!r} came with, and a problem file only names"
+        " those."
+    )

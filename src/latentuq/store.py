@@ -50,6 +50,12 @@ def embedded_models() -> dict[str, Path]:
     return {path.stem: path for path in sorted(folder.glob("*.safetensors"))}
 
 
+def embedded_name(prior: GenerativePrior) -> str | None:
+    """The name by which `load_prior` gives this very prior, if it comes with the package."""
+    path = embedded_models().get(prior.card.name)
+    return prior.card.name if path and _checksum(path) == prior.card.checksum else None
+
+
 def save_prior(
     path: str | Path,
     prior: GenerativePrior,

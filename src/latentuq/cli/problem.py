@@ -32,7 +32,7 @@ def problem(
 ) -> None:
     """Describe what happened to an image, check it, and save it as a problem file."""
     from latentuq.problem import InverseProblem
-    from latentuq.problem_file import read_array, save_problem
+    from latentuq.problem_file import in_prior_units, read_array, save_problem
     from latentuq.store import embedded_models, load_prior
 
     if output.exists() and not force:
@@ -40,13 +40,11 @@ def problem(
     prior = load_prior(model)
     flags = options.ProblemFlags(mask, blur, downsample, noise, variance, from_file)
     content = options.problem_from_flags(flags, prior.shape)
-    y = read_array(data)
-    if y.dtype.kind in "uib":
-        y = prior.scaling.to_unit(y)
+    y = in_prior_units(read_array(data), prior)
     stated = InverseProblem(prior, content.operator, content.noise, y)
     # A model file is named relative to the problem file, so that both can move together.
     name = model if model in embedded_models() else os.path.relpath(model, output.parent)
-    save_problem(stated, output, prior=name)
+    save_problem(stated, output, prior=name, overwrite=force)
     if as_json:
         summary = {
             "problem": str(output),

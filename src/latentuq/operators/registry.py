@@ -70,7 +70,13 @@ def check_parameters(kind: str, parameters: Parameters) -> None:
 def build_operator(kind: str, parameters: Parameters) -> Operator:
     """Makes an operator from its kind and parameters, as a problem file gives them."""
     check_parameters(kind, parameters)
-    return OPERATORS[kind].build(**parameters)
+    try:
+        return OPERATORS[kind].build(**parameters)
+    except UserError:
+        raise
+    # Constructors expect the types in their signatures; a file may hold anything.
+    except (TypeError, ValueError, IndexError) as error:
+        raise UserError(f"The operator {kind!r} cannot be built: {error}.") from None
 
 
 def _blur_parameters(blur: Blur) -> Parameters:
@@ -85,10 +91,14 @@ def _region_parameters(region: RegionMask) -> Parameters:
 
 
 def _build_region(rows: list[int] | None = None, columns: list[int] | None = None) -> RegionMask:
-    return RegionMask(
-        None if rows is None else (rows[0], rows[1]),
-        None if columns is None else (columns[0], columns[1]),
-    )
+    return RegionMask(_interval(rows), _interval(columns))
+
+
+def _interval(ends: list[int] | None) -> tuple[int, int] | None:
+    if ends is None:
+        return None
+    first, last = ends
+    return first, last
 
 
 def _matrix_parameters(matrix: Matrix) -> Parameters:
@@ -105,6 +115,8 @@ def _matrix_parameters(matrix: Matrix) -> Parameters:
 def _build_matrix(a=None, values=None, rows=None, columns=None, shape=None) -> Matrix:
     if a is not None:
         return Matrix(a)
+    if values is None or rows is None or columns is None or shape is None:
+        raise UserError("A matrix is a, or values, rows, columns and shape.")
     return Matrix(scipy.sparse.coo_array((values, (rows, columns)), shape=shape))
 
 

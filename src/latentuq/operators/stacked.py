@@ -72,4 +72,7 @@ def stack(*operators: Operator) -> Stack:
     """
     if not operators:
         raise UserError("stack needs at least one operator.")
+    for operator in operators:
+        if not isinstance(operator, Operator):
+            raise UserError(f"stack takes operators, not {operator!r}.")
     return Stack(operators)
