@@ -14,7 +14,7 @@ class FitConfig:
     batch: int = number(512, 1, 1_000_000, "images per step")
     learning_rate: float = number(1e-3, 1e-9, 10.0, "largest learning rate")
     warmup: float = number(1.0, 0.0, 1e6, "epochs of rising learning rate")
-    weight_decay: float = number(0.0, 0.0, 100.0, "decoupled decay of the weight matrices")
+    weight_decay: float = number(0.0, 0.0, 100.0, "decoupled decay of the hidden layers' matrices")
     average: float = number(0.999, 0.0, 0.999999, "decay of the kept running average; 0: last step")
 
 

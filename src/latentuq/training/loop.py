@@ -51,7 +51,7 @@ def make_fitter(static: Any, loss_fn: LossFn, config: FitConfig, steps_per_epoch
     optimizer = optax.adamw(
         schedule,
         weight_decay=config.weight_decay,
-        mask=lambda parameters: jax.tree.map(_is_matrix, parameters),
+        mask=lambda parameters: jax.tree.map(_is_stacked_matrix, parameters),
     )
 
     def init(parameters: Any) -> FitState:
@@ -145,5 +145,10 @@ class _Reporter:
         self._previous = values
 
 
-def _is_matrix(leaf: Array) -> bool:
-    return leaf.ndim > 1
+def _is_stacked_matrix(leaf: Array) -> bool:
+    """Matrices of equal, stacked layers; not a VAE's first and last layers.
+
+    Those set the latent's scale: decaying them makes the encoder spread its means, which costs KL
+    and gives the flow more to undo.
+    """
+    return leaf.ndim > 2

@@ -41,13 +41,18 @@ def _vae_parts(vae, key, images):
 
 
 def measure_latents(
-    key: Key[Array, ""], vae: VAE, flow: Flow | None, images: Float[Array, "n *shape"]
+    key: Key[Array, ""],
+    vae: VAE,
+    flow: Flow | None,
+    images: Float[Array, "n *shape"],
+    seen: Float[Array, "m *shape"],
 ) -> dict[str, float | None]:
     """Does the latent prior fit the encoded images? Negative log-likelihoods and two-sample tests.
 
     "before" compares encoder samples of the images with z ~ N(0, I), "after" with z = flow(u); in
     image space both sides are decoded. `image_c2st_real` compares the images themselves with draws
-    of the whole prior, scalar model error included.
+    of the whole prior, scalar model error included. `latent_c2st_floor` compares with encoded
+    training images (`seen`): what a perfect fit to the training set would score.
     """
     z_key, u_key, *test_keys, noise_key = jax.random.split(key, 8)
     encoded = sample_posteriors(z_key, encode_all(vae.encoder, images))
@@ -60,6 +65,9 @@ def measure_latents(
     if flow is not None:
         draws["after"] = _apply_flow(flow, u)
         metrics["flow_nll"] = -float(jnp.mean(_flow_log_prob(flow, encoded)))
+    floor_key, seen_key = jax.random.split(test_keys.pop())
+    encoded_seen = sample_posteriors(seen_key, encode_all(vae.encoder, seen))
+    metrics["latent_c2st_floor"] = two_sample_accuracy(floor_key, encoded, encoded_seen)
     decoded = _decode(vae, encoded)
     for stage in ("before", "after"):
         z = draws.get(stage)

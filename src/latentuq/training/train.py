@@ -228,9 +228,10 @@ def _measure(key, vae: VAE, flow: Flow | None, split: Split) -> dict[str, Any]:
     metrics: dict[str, Any] = {
         f"test_{name}": value for name, value in measure_vae(test_key, vae, test).items()
     }
-    seen = jnp.asarray(split.fit[: len(test)])
+    order = np.random.default_rng(0).permutation(len(split.fit))
+    seen = jnp.asarray(split.fit[order[: len(test)]])
     metrics["train_elbo"] = measure_vae(train_key, vae, seen)["elbo"]
-    return metrics | measure_latents(latent_key, vae, flow, test)
+    return metrics | measure_latents(latent_key, vae, flow, test, seen)
 
 
 def _vae_of(prior: GenerativePrior, log_sigma: Array) -> VAE:
