@@ -191,3 +191,9 @@ def test_a_problem_is_stated_saved_and_loaded(tmp_path, tiny_prior):
     code, _, err = run(*arguments.split(), "--force", "--noise", "-1", cwd=tmp_path)
     assert code == 2
     assert "negative" in err
+    code, out, err = run(
+        "problem", "y.npy", "-o", "n.toml", "--model", "tiny.safetensors", "--mask", "rows:0-5",
+        cwd=tmp_path,
+    )  # fmt: skip
+    assert code == 0
+    assert err == "latentuq: Nothing is observed: the posterior is the prior.\n"

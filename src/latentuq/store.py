@@ -2,7 +2,8 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -90,18 +91,27 @@ def load_prior(name_or_path: str | Path) -> GenerativePrior:
     """Loads an embedded model by name, or a model file by path."""
     path = _find(name_or_path)
     file = read_tensors(path, KIND)
-    try:
-        architecture = _read_architecture(file.header)
-        return _build(file, architecture, _checksum(path))
-    except UserError as error:
-        raise UserError(f"{path} is not a usable model: {error}") from None
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UserError(f"{path} is not a usable model: bad header ({error!r}).") from None
+    with _explaining(path):
+        return _build(file, _read_architecture(file.header), _checksum(path))
 
 
 def read_card(path: str | Path) -> dict[str, Any]:
     """Reads the header of a model file: architecture, metrics, training."""
-    return read_tensors(Path(path), KIND).header
+    header = read_tensors(Path(path), KIND).header
+    with _explaining(path):
+        _read_architecture(header)
+    return header
+
+
+@contextmanager
+def _explaining(path: str | Path) -> Iterator[None]:
+    """Turns whatever a header leads to into one sentence that names the file."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{path} is not a usable model: {error}") from None
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UserError(f"{path} is not a usable model: bad header ({error!r}).") from None
 
 
 def round_to_half(prior: GenerativePrior) -> GenerativePrior:
@@ -142,6 +152,8 @@ def _find(name_or_path: str | Path) -> Path:
 def _read_architecture(header: dict[str, Any]) -> Architecture:
     if header["format"] != FORMAT:
         raise UserError(f"its format is {header['format']}, this latentuq reads {FORMAT}.")
+    if not all(isinstance(header[name], dict) for name in ("architecture", "metrics", "training")):
+        raise UserError("bad header: architecture, metrics and training are not all tables.")
     table = header["architecture"]
     shape = tuple(int(n) for n in table["shape"])
     if not shape or min(shape) < 1 or np.prod(shape, dtype=float) > _MAX_PIXELS:

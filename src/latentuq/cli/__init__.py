@@ -1,6 +1,7 @@
 """The `latentuq` command."""
 
 import sys
+import warnings
 from typing import Any, NoReturn, cast
 
 from latentuq.errors import UserError
@@ -14,6 +15,7 @@ def main() -> NoReturn:
 
     # The class of all complaints about flags and arguments; typer does not export it by name.
     usage_error = cast(type[Exception], typer.BadParameter.__base__)
+    warnings.formatwarning = lambda message, *_, **__: f"latentuq: {message}\n"
     try:
         sys.exit(app(prog_name="latentuq", standalone_mode=False))
     except UserError as error:

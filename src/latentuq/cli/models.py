@@ -39,7 +39,7 @@ def models(
     for key, title in columns.items():
         table.add_column(title, justify="left" if key in ("name", "shape") else "right")
     for card in cards:
-        table.add_row(*[format_value(key, card[key]) for key in columns])
+        table.add_row(*[format_value(key, card.get(key)) for key in columns])
     console = Console()
     console.print(table if console.width >= 110 else _stacked(cards, columns))
 
@@ -89,6 +89,6 @@ def _embedded() -> list[Path]:
 def _stacked(cards: list[dict[str, Any]], columns: Mapping[str, str]) -> str:
     blocks = []
     for card in cards:
-        lines = [f"  {columns[key]:12s} {format_value(key, card[key])}" for key in columns]
+        lines = [f"  {columns[key]:12s} {format_value(key, card.get(key))}" for key in columns]
         blocks.append("\n".join([card["name"], *lines[1:]]))
     return "\n".join(blocks)
