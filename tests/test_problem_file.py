@@ -254,6 +254,36 @@ def test_flags_blur_then_downsample_then_mask(tmp_path):
     np.testing.assert_array_equal(described.operator.outer.mask[0], [True, False, True])
 
 
+def test_every_saveable_kind_has_a_flag(tmp_path):
+    np.save(tmp_path / "matrix.npy", np.ones((2, 48)))
+    np.save(tmp_path / "covariance.npy", 0.01 * np.eye(2))
+    flags = ProblemFlags(
+        gain="2", blur="0.5,3", boundary="reflect", matrix=tmp_path / "matrix.npy",
+        covariance=tmp_path / "covariance.npy",
+    )  # fmt: skip
+    described = problem_from_flags(flags, SHAPE)
+    assert repr(described.operator) == "Matrix(2x48) @ Blur(sigma=0.5, 3x3, reflect) @ Gain(8x6)"
+    assert described.noise.factor.shape == (2, 2)
+    projected = problem_from_flags(ProblemFlags(angles="0,45.5"), SHAPE).operator
+    np.testing.assert_array_equal(projected.angles, [0, 45.5])
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"boundary": "zero"}, "give --blur too"),
+        ({"blur": "1,3,5"}, "neither SIGMA"),
+        ({"blur": "1,4"}, "odd number of pixels, not 4"),
+        ({"gain": "1,2"}, r"shape \(2,\)"),
+        ({"angles": "north"}, "no file north"),
+        ({"variance": "1", "covariance": "c.npy"}, "--variance or --covariance, not both"),
+    ],
+)
+def test_flags_that_cannot_be_right(flags, message):
+    with pytest.raises(UserError, match=message):
+        problem_from_flags(ProblemFlags(**flags), SHAPE)
+
+
 def test_no_flags_mean_the_image_itself_without_noise():
     described = problem_from_flags(ProblemFlags(), SHAPE)
     np.testing.assert_array_equal(to_matrix(described.operator), np.eye(48))

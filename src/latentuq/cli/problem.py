@@ -21,16 +21,24 @@ def problem(
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="The .toml file to write.")],
     model: Annotated[str, typer.Option(help="Embedded model or model file.")] = "mnist",
-    mask: options.MaskOption = None,
+    gain: options.GainOption = None,
     blur: options.BlurOption = None,
+    boundary: options.BoundaryOption = None,
     downsample: options.DownsampleOption = None,
+    angles: options.AnglesOption = None,
+    matrix: options.MatrixOption = None,
+    mask: options.MaskOption = None,
     noise: options.NoiseOption = None,
     variance: options.VarianceOption = None,
+    covariance: options.CovarianceOption = None,
     from_file: options.ProblemOption = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
-    """Describe what happened to an image, check it, and save it as a problem file."""
+    """Describe what happened to an image, check it, and save it as a problem file.
+
+    Gain, blur, downsampling, projection and matrix act in this order, the mask last.
+    """
     from latentuq.problem import InverseProblem
     from latentuq.problem_file import in_prior_units, read_array, save_problem
     from latentuq.store import embedded_models, load_prior
@@ -38,7 +46,19 @@ def problem(
     if output.exists() and not force:
         raise UserError(f"{output} exists; --force overwrites it.")
     prior = load_prior(model)
-    flags = options.ProblemFlags(mask, blur, downsample, noise, variance, from_file)
+    flags = options.ProblemFlags(
+        gain=gain,
+        blur=blur,
+        boundary=boundary,
+        downsample=downsample,
+        angles=angles,
+        matrix=matrix,
+        mask=mask,
+        noise=noise,
+        variance=variance,
+        covariance=covariance,
+        problem=from_file,
+    )
     content = options.problem_from_flags(flags, prior.shape)
     y = in_prior_units(read_array(data), prior)
     stated = InverseProblem(prior, content.operator, content.noise, y)

@@ -7,13 +7,12 @@ from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
+import numpy as np
 import typer
 
 from latentuq.errors import UserError
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from latentuq.noise import GaussianNoise
     from latentuq.operators import Operator
     from latentuq.problem_file import ProblemFile
@@ -31,13 +30,35 @@ BlurOption = Annotated[
     str | None,
     typer.Option(
         "--blur",
-        metavar="SIGMA|FILE",
-        help="Blur before anything else: a Gaussian's sigma in pixels, or a kernel's image.",
+        metavar="SIGMA[,SIZE]|FILE",
+        help="Blur: a Gaussian's sigma (and its kernel's side) in pixels, or a kernel's image.",
     ),
+]
+BoundaryOption = Annotated[
+    str | None,
+    typer.Option(
+        "--boundary", help="What the blur finds beyond the border: zero, periodic or reflect."
+    ),
+]
+GainOption = Annotated[
+    str | None,
+    typer.Option("--gain", metavar="NUMBER|FILE", help="Multiply every pixel, before any blur."),
 ]
 DownsampleOption = Annotated[
     int | None,
     typer.Option("--downsample", metavar="N", help="Then average blocks of N x N pixels."),
+]
+AnglesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--angles",
+        metavar="DEGREES,...|FILE",
+        help="Then project along these angles (tomography).",
+    ),
+]
+MatrixOption = Annotated[
+    Path | None,
+    typer.Option("--matrix", metavar="FILE.npy", help="Then multiply the flattened image."),
 ]
 NoiseOption = Annotated[
     str | None,
@@ -50,6 +71,10 @@ NoiseOption = Annotated[
 VarianceOption = Annotated[
     str | None,
     typer.Option("--variance", metavar="VARIANCE|FILE", help="The same, as a variance."),
+]
+CovarianceOption = Annotated[
+    Path | None,
+    typer.Option("--covariance", metavar="FILE.npy", help="Noise covariance of flattened data."),
 ]
 ProblemOption = Annotated[
     Path | None,
@@ -66,13 +91,18 @@ class ProblemFlags(NamedTuple):
     noise: str | None = None
     variance: str | None = None
     problem: Path | None = None
+    boundary: str | None = None
+    gain: str | None = None
+    angles: str | None = None
+    matrix: Path | None = None
+    covariance: Path | None = None
 
 
 def problem_from_flags(flags: ProblemFlags, shape: tuple[int, ...]) -> "ProblemFile":
     """Turns flags into operator and noise for images of one shape.
 
-    Blur acts first, then downsampling; the mask says which of the resulting data are missing.
-    Without a flag for the noise there is none.
+    Gain, blur, downsampling, projection and matrix act in this order; the mask says which of the
+    resulting data are missing. Without a flag for the noise there is none.
 
     Args:
         flags: The flags as given.
@@ -81,8 +111,8 @@ def problem_from_flags(flags: ProblemFlags, shape: tuple[int, ...]) -> "ProblemF
     from latentuq.problem_file import ProblemFile, read_problem_file
 
     if flags.problem is not None:
-        others = [name for name, value in flags._asdict().items() if value is not None]
-        if others != ["problem"]:
+        given = [name for name, value in flags._asdict().items() if value is not None]
+        if others := [name for name in given if name != "problem"]:
             raise UserError(
                 f"--problem already describes operator and noise: leave out --{others[0]}."
             )
@@ -92,40 +122,67 @@ def problem_from_flags(flags: ProblemFlags, shape: tuple[int, ...]) -> "ProblemF
 
 
 def _operator(flags: ProblemFlags, shape: tuple[int, ...]) -> "Operator":
-    from latentuq.operators import Blur, Downsample, Gain
-    from latentuq.problem_file import read_mask, read_psf
+    from latentuq.operators import Downsample, Gain, Matrix, Projection
+    from latentuq.problem_file import read_array, read_mask
 
     chain: list[Operator] = []
+    if flags.gain is not None:
+        chain.append(Gain(_numbers_or_array(flags.gain)))
     if flags.blur is not None:
-        sigma = _number(flags.blur)
-        chain.append(Blur(psf=read_psf(Path(flags.blur))) if sigma is None else Blur(sigma))
+        chain.append(_blur(flags.blur, flags.boundary or "zero"))
+    elif flags.boundary is not None:
+        raise UserError("--boundary belongs to a blur: give --blur too.")
     if flags.downsample is not None:
         chain.append(Downsample(flags.downsample))
+    if flags.angles is not None:
+        chain.append(Projection(np.atleast_1d(_numbers_or_array(flags.angles))))
+    if flags.matrix is not None:
+        chain.append(Matrix(read_array(flags.matrix)))
     if flags.mask is not None:
         chain.append(read_mask(flags.mask))
     # Without any flag the image itself is observed.
     return reduce(lambda inner, outer: outer @ inner, chain or [Gain(1.0)]).bind(shape)
 
 
+def _blur(text: str, boundary: str) -> "Operator":
+    from latentuq.operators import Blur
+    from latentuq.problem_file import read_psf
+
+    numbers = _numbers(text)
+    if not numbers:
+        return Blur(psf=read_psf(Path(text)), boundary=boundary)
+    sigma, *sides = numbers
+    if len(sides) > 1 or not all(side.is_integer() for side in sides):
+        raise UserError(f"--blur {text} is neither SIGMA nor SIGMA,SIZE nor a file.")
+    return Blur(sigma, *map(int, sides), boundary=boundary)
+
+
 def _noise(flags: ProblemFlags) -> "GaussianNoise":
     from latentuq.noise import GaussianNoise
-
-    if flags.noise is not None and flags.variance is not None:
-        raise UserError("Give --noise or --variance, not both.")
-    if flags.variance is not None:
-        return GaussianNoise(variance=_number_or_array(flags.variance))
-    return GaussianNoise(0.0 if flags.noise is None else _number_or_array(flags.noise))
-
-
-def _number_or_array(text: str) -> "float | np.ndarray":
     from latentuq.problem_file import read_array
 
-    number = _number(text)
-    return read_array(Path(text)) if number is None else number
+    given = [name for name in ("noise", "variance", "covariance") if getattr(flags, name)]
+    if len(given) > 1:
+        raise UserError(f"Give --{' or --'.join(given)}, not both.")
+    if flags.covariance is not None:
+        return GaussianNoise(covariance=read_array(flags.covariance))
+    if flags.variance is not None:
+        return GaussianNoise(variance=_numbers_or_array(flags.variance))
+    return GaussianNoise(0.0 if flags.noise is None else _numbers_or_array(flags.noise))
 
 
-def _number(text: str) -> float | None:
+def _numbers_or_array(text: str) -> float | list[float] | np.ndarray:
+    from latentuq.problem_file import read_array
+
+    numbers = _numbers(text)
+    if not numbers:
+        return read_array(Path(text))
+    return numbers[0] if len(numbers) == 1 else numbers
+
+
+def _numbers(text: str) -> list[float]:
+    """The numbers in `1.5` or `0,45,90`; none in the name of a file."""
     try:
-        return float(text)
+        return [float(part) for part in text.split(",")]
     except ValueError:
-        return None
+        return []
