@@ -17,7 +17,7 @@ def main() -> NoReturn:
     usage_error = cast(type[Exception], typer.BadParameter.__base__)
     warnings.formatwarning = lambda message, *_, **__: f"latentuq: {message}\n"
     try:
-        sys.exit(app(prog_name="latentuq", standalone_mode=False))
+        code = app(prog_name="latentuq", standalone_mode=False)
     except UserError as error:
         _fail(str(error), 2)
     except usage_error as error:
@@ -27,11 +27,14 @@ def main() -> NoReturn:
             sys.exit(0)
         _fail(f"{message.rstrip('.')}; see latentuq --help.", 2)
     except (KeyboardInterrupt, typer.Abort):
-        _fail("Interrupted.", 130)
+        code = 130
     except BrokenPipeError:
         sys.exit(141)
     except MemoryError:
         _fail("There is not enough memory for this; use fewer or smaller images.", 2)
+    if code == 130:
+        _fail("Interrupted.", 130)
+    sys.exit(code)
 
 
 def _fail(message: str, code: int) -> NoReturn:
