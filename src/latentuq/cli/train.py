@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import shlex
 import sys
 import time
@@ -167,6 +168,9 @@ def run(plan: Plan) -> dict[str, Any]:
     output, settings = plan.output, plan.settings
     if not output.parent.is_dir():
         raise UserError(f"The folder {output.parent} does not exist; create it first.")
+    # Now, not after an hour of training.
+    if not os.access(output.parent, os.W_OK):
+        raise UserError(f"The folder {output.parent} cannot be written.")
     if output.is_dir():
         raise UserError(f"{output} is a folder; -o names the model file to write.")
     if output.exists() and not plan.force:
