@@ -11,9 +11,9 @@ class VAESize:
     """Encoder and decoder: residual networks of fully connected layers."""
 
     latent: int = number(10, 1, 4096, "dimension of the latent")
-    blocks: int = number(4, 1, 256, "residual blocks of the decoder")
-    width: int = number(512, 1, 65536, "width of the decoder")
-    encoder_blocks: int = number(4, 1, 256, "residual blocks of the encoder")
+    blocks: int = number(2, 1, 256, "residual blocks of the decoder")
+    width: int = number(256, 1, 65536, "width of the decoder")
+    encoder_blocks: int = number(3, 1, 256, "residual blocks of the encoder")
     encoder_width: int = number(512, 1, 65536, "width of the encoder")
     activation: str = choice("silu", ACTIVATIONS, "activation of encoder and decoder")
     output: str = choice("sigmoid", ("sigmoid", "linear"), "last layer of the decoder")

@@ -10,11 +10,11 @@ from latentuq.prior.architecture import FlowSize, VAESize
 class FitConfig:
     """One run of Adam, with a learning rate that rises linearly and then falls as a cosine."""
 
-    epochs: int = number(60, 0, 1_000_000, "passes over the training images")
-    batch: int = number(512, 1, 1_000_000, "images per step")
+    epochs: int = number(30, 0, 1_000_000, "passes over the training images")
+    batch: int = number(256, 1, 1_000_000, "images per step")
     learning_rate: float = number(1e-3, 1e-9, 10.0, "largest learning rate")
     warmup: float = number(1.0, 0.0, 1e6, "epochs of rising learning rate")
-    weight_decay: float = number(0.0, 0.0, 100.0, "decoupled decay of the hidden layers' matrices")
+    weight_decay: float = number(0.3, 0.0, 100.0, "decoupled decay of the hidden layers' matrices")
     average: float = number(0.999, 0.0, 0.999999, "decay of the kept running average; 0: last step")
 
 
@@ -47,7 +47,7 @@ class TrainingConfig:
     vae: VAESize = VAESize()
     vae_fit: FitConfig = FitConfig()
     flow: FlowSize = FlowSize()
-    flow_fit: FitConfig = FitConfig(epochs=60, batch=1024, learning_rate=2e-3)
+    flow_fit: FitConfig = FitConfig(epochs=80, batch=1024, learning_rate=2e-3, weight_decay=0.1)
     model_error: ModelErrorConfig = ModelErrorConfig()
 
     def __post_init__(self) -> None:
