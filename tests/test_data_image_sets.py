@@ -83,6 +83,10 @@ def test_idx_files_alone_and_in_a_folder(tmp_path):
     assert both.checksum == alone.checksum
     assert both.test is not None
     assert both.test == pytest.approx(ARRAYS["t10k-images-idx3-ubyte"] / 255, abs=1e-7)
+    for name in ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"):
+        (folder / name).unlink()
+    pair = read_images(folder)
+    assert (pair.checksum, pair.test) == (alone.checksum, None)
     with pytest.raises(UserError, match=r"labels-idx1-ubyte has shape \(48,\)"):
         read_images(folder / "train-labels-idx1-ubyte")
 

@@ -14,11 +14,11 @@ from latentuq.data.idx import parse_idx
 from latentuq.data.sources import DebianPackage, LocalPath, Mirror, NpmPackage, Source, Wheel
 from latentuq.errors import UserError
 
-_TRAIN_IMAGES = "train-images-idx3-ubyte"
+TRAIN_IMAGES = "train-images-idx3-ubyte"
 _TRAIN_LABELS = "train-labels-idx1-ubyte"
-_TEST_IMAGES = "t10k-images-idx3-ubyte"
+TEST_IMAGES = "t10k-images-idx3-ubyte"
 _TEST_LABELS = "t10k-labels-idx1-ubyte"
-IDX_FILES = (_TRAIN_IMAGES, _TRAIN_LABELS, _TEST_IMAGES, _TEST_LABELS)
+IDX_FILES = (TRAIN_IMAGES, _TRAIN_LABELS, TEST_IMAGES, _TEST_LABELS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,9 +43,9 @@ class Publication:
 PUBLICATIONS: Mapping[str, Publication] = {
     "mnist": Publication(
         checksums={
-            _TRAIN_IMAGES: "6bbc9ace898e44ae57da46a324031adb",
+            TRAIN_IMAGES: "6bbc9ace898e44ae57da46a324031adb",
             _TRAIN_LABELS: "a25bea736e30d166cdddb491f175f624",
-            _TEST_IMAGES: "2646ac647ad5339dbf082846283269ea",
+            TEST_IMAGES: "2646ac647ad5339dbf082846283269ea",
             _TEST_LABELS: "27ae3e4e09519cfbb04c329615203637",
         },
         sources=(
@@ -60,9 +60,9 @@ PUBLICATIONS: Mapping[str, Publication] = {
     ),
     "fashion-mnist": Publication(
         checksums={
-            _TRAIN_IMAGES: "f4a8712d7a061bf5bd6d2ca38dc4d50a",
+            TRAIN_IMAGES: "f4a8712d7a061bf5bd6d2ca38dc4d50a",
             _TRAIN_LABELS: "9018921c3c673c538a1fc5bad174d6f9",
-            _TEST_IMAGES: "8181f5470baa50b63fa0f6fddb340f0a",
+            TEST_IMAGES: "8181f5470baa50b63fa0f6fddb340f0a",
             _TEST_LABELS: "15d484375f8d13e6eb1aabb0c3f46965",
         },
         sources=(
@@ -211,7 +211,7 @@ def _dataset(files: Mapping[str, bytes], where: str) -> Dataset:
     if absent := [file for file in IDX_FILES if file not in files]:
         raise UserError(f"{where} has no {', '.join(absent)}.")
     arrays = {file: parse_idx(files[file], f"{file} in {where}") for file in IDX_FILES}
-    for images, labels in ((_TRAIN_IMAGES, _TRAIN_LABELS), (_TEST_IMAGES, _TEST_LABELS)):
+    for images, labels in ((TRAIN_IMAGES, _TRAIN_LABELS), (TEST_IMAGES, _TEST_LABELS)):
         shapes = arrays[images].shape, arrays[labels].shape
         if len(shapes[0]) != 3 or shapes[1] != shapes[0][:1] or arrays[images].dtype != np.uint8:
             raise UserError(
@@ -219,9 +219,9 @@ def _dataset(files: Mapping[str, bytes], where: str) -> Dataset:
                 f"{images} has shape {shapes[0]} and {labels} has shape {shapes[1]}."
             )
     return Dataset(
-        train_images=_unit(arrays[_TRAIN_IMAGES]),
+        train_images=_unit(arrays[TRAIN_IMAGES]),
         train_labels=arrays[_TRAIN_LABELS],
-        test_images=_unit(arrays[_TEST_IMAGES]),
+        test_images=_unit(arrays[TEST_IMAGES]),
         test_labels=arrays[_TEST_LABELS],
     )
 

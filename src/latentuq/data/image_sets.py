@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from latentuq.data.archives import idx_name
-from latentuq.data.datasets import PUBLICATIONS, load_dataset
+from latentuq.data.datasets import PUBLICATIONS, TEST_IMAGES, TRAIN_IMAGES, load_dataset
 from latentuq.data.idx import read_idx
 from latentuq.data.images import existing_file, read_image, read_npy, read_npz, real_values
 from latentuq.data.scaling import Scaling, fit_scaling
@@ -54,7 +54,8 @@ def read_images(path: str | os.PathLike[str]) -> ImageSet:
         path: `"mnist"` or `"fashion-mnist"`; a `.npy` of shape (n, height, width); a `.npz` with
             one array, or an entry `images`, `train_images`, `x_train` or `arr_0` (and optionally
             `test_images` or `x_test`); an IDX file, gzipped or not; or a folder of equally sized
-            PNG, TIFF or FITS images, taken in the order of their names, or of IDX files.
+            PNG, TIFF or FITS images, taken in the order of their names, or of IDX files named
+            as in MNIST, of which labels and test images may be missing.
 
     Raises:
         UserError: Something is missing, damaged, of unequal size, not finite or constant.
@@ -65,8 +66,10 @@ def read_images(path: str | os.PathLike[str]) -> ImageSet:
     found = Path(source).expanduser()
     if found.is_dir():
         files = sorted(file for file in found.iterdir() if _is_image(file))
-        if not files and any(idx_name(file.name) for file in found.iterdir()):
-            return _from_dataset(source)
+        idx = {idx_name(file.name): file for file in found.iterdir()}
+        if not files and TRAIN_IMAGES in idx:
+            test = read_idx(idx[TEST_IMAGES]) if TEST_IMAGES in idx else None
+            return make_image_set(read_idx(idx[TRAIN_IMAGES]), test, source)
         return make_image_set(_read_folder(found, files), None, source)
     if not found.exists():
         raise UserError(
