@@ -135,6 +135,16 @@ def test_missing_misshapen_and_infinite_arrays_are_named(model_file):
             load_prior(model_file)
 
 
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("model_errors.scalar.variance", "negative variance"), ("flow.scale", "not positive")],
+)
+def test_values_that_cannot_be_are_refused(model_file, name, words):
+    change(model_file, array_change=lambda arrays: arrays.update({name: -arrays[name]}))
+    with pytest.raises(UserError, match=words):
+        load_prior(model_file)
+
+
 def test_a_deeply_nested_header_is_refused(tmp_path):
     path = tmp_path / "model.safetensors"
     save_file({"w": np.ones(1)}, path, metadata={"latentuq": "[" * 100_000})

@@ -193,6 +193,11 @@ def _build(file: TensorFile, architecture: Architecture, checksum: str) -> Gener
         for name, rank in architecture.model_errors.items()
     }
     errors = unflatten(errors, file.arrays, "model_errors")
+    for name, error in errors.items():
+        if jnp.any(error.variance < 0):
+            raise UserError(f"the model error {name!r} has a negative variance.")
+    if "flow" in networks and not jnp.all(networks["flow"].scale > 0):
+        raise UserError("the scale of the flow is not positive.")
     return GenerativePrior(
         decoder=networks["decoder"],
         flow=networks.get("flow"),

@@ -34,7 +34,7 @@ class Checkpoints:
         if self._path is None or not self._path.exists():
             raise UserError(f"There is no checkpoint {self._path} to resume from.")
         found = read_tensors(self._path, KIND)
-        if found.header["identity"] != self._identity:
+        if found.header.get("identity") != self._identity:
             raise UserError(
                 f"{self._path} belongs to other data or another configuration; "
                 "repeat that command, or start anew without --resume."
