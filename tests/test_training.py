@@ -15,7 +15,7 @@ from latentuq.data.image_sets import make_image_set
 from latentuq.errors import UserError
 from latentuq.prior import FlowSize, VAESize
 from latentuq.tensors import flatten
-from latentuq.training import FitConfig
+from latentuq.training import FitConfig, ModelErrorConfig
 from latentuq.training.checkpoint import Checkpoints
 from latentuq.training.train import run_training, split_images
 
@@ -141,6 +141,22 @@ def test_training_without_a_flow_still_says_whether_one_was_needed(tiny_images, 
     assert metrics["flow_needed"] in (True, False)
     assert metrics["sigma_model"] == metrics["sigma_measured"]
     assert trained.prior.decode(jnp.zeros((4, 2))).shape == (4, 6, 8)
+
+
+def test_a_few_dozen_images_are_enough_to_train_on(tiny_images, tiny_config):
+    few = make_image_set(tiny_images.train[:60])
+    metrics = run_training(jax.random.key(0), few, tiny_config).prior.card.metrics
+    assert metrics["test_elbo"] is not None
+    assert metrics["latent_c2st_before"] is None, "six test images say nothing"
+    assert metrics["flow_needed"] is None
+
+
+def test_a_split_that_leaves_nothing_to_train_on_is_refused(tiny_images, tiny_config):
+    greedy = ModelErrorConfig(held_out=0.5, choice=0.4)
+    with pytest.raises(UserError, match=r"held_out = 0.5 and choice = 0.4 leave 0 of 300"):
+        split_images(
+            jax.random.key(0), tiny_images, dataclasses.replace(tiny_config, model_error=greedy)
+        )
 
 
 def test_measured_sigma_is_the_rms_of_held_out_residuals(tiny_prior):

@@ -13,10 +13,14 @@ _WIDTH = 64
 _BATCH = 256
 _EPOCHS = 30
 _FEWEST_STEPS = 200
+_FOLDS = 3
+
+FEWEST_DRAWS = 10 * _FOLDS
+"""Fewer draws than this in either set say nothing."""
 
 
 def two_sample_accuracy(
-    key: Key[Array, ""], a: Float[Array, "n ..."], b: Float[Array, "n ..."], folds: int = 3
+    key: Key[Array, ""], a: Float[Array, "n ..."], b: Float[Array, "n ..."]
 ) -> float:
     """Held-out accuracy of a perceptron (64-64) that separates `a` from `b`; 0.5: it cannot.
 
@@ -24,22 +28,22 @@ def two_sample_accuracy(
     """
     if a.shape[1:] != b.shape[1:]:
         raise UserError(f"The two sets have points of different shapes, {a.shape} and {b.shape}.")
-    per_fold = min(len(a), len(b)) // folds
-    if per_fold < 10:
+    if min(len(a), len(b)) < FEWEST_DRAWS:
         raise UserError(
-            f"A two-sample test needs {10 * folds} draws of each, not {len(a)}, {len(b)}."
+            f"A two-sample test needs {FEWEST_DRAWS} draws of each, not {len(a)} and {len(b)}."
         )
-    n = per_fold * folds
+    per_fold = min(len(a), len(b)) // _FOLDS
+    n = per_fold * _FOLDS
     a_key, b_key, fit_key = jax.random.split(key, 3)
     points = jnp.concatenate([_pick(a_key, a, n), _pick(b_key, b, n)])
     points = (points - jnp.mean(points, axis=0)) / (jnp.std(points, axis=0) + 1e-6)
     labels = jnp.repeat(jnp.array([0.0, 1.0]), n)
     # Row f of a fold's matrix: the same number of points from both sets.
-    index = jnp.arange(2 * n).reshape(2, folds, per_fold).swapaxes(0, 1).reshape(folds, -1)
-    training = jnp.stack([jnp.delete(index, f, axis=0).ravel() for f in range(folds)])
+    index = jnp.arange(2 * n).reshape(2, _FOLDS, per_fold).swapaxes(0, 1).reshape(_FOLDS, -1)
+    training = jnp.stack([jnp.delete(index, f, axis=0).ravel() for f in range(_FOLDS)])
     steps = max(_FEWEST_STEPS, _EPOCHS * training.shape[1] // _BATCH)
     accuracies = _fold_accuracies(
-        points, labels, jax.random.split(fit_key, folds), training, index, steps
+        points, labels, jax.random.split(fit_key, _FOLDS), training, index, steps
     )
     return float(jnp.mean(accuracies))
 

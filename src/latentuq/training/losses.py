@@ -47,6 +47,12 @@ def encode_all(encoder: Encoder, images: Float[Array, "n *shape"]) -> Float[Arra
     return jax.lax.map(encode, images, batch_size=1024)
 
 
+@eqx.filter_jit
+def decode_all(vae: VAE, z: Float[Array, "n dim"]) -> Float[Array, "n *shape"]:
+    """The decoded mean of every latent."""
+    return jax.lax.map(vae.decoder, z, batch_size=1024)
+
+
 def sample_posteriors(
     key: Key[Array, ""], posteriors: Float[Array, "n 2 dim"]
 ) -> Float[Array, "n dim"]:

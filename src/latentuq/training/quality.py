@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from latentuq.prior import VAE, Flow, standard_normal_log_prob
-from latentuq.training.losses import encode_all, sample_posteriors
-from latentuq.two_sample import two_sample_accuracy
+from latentuq.training.losses import decode_all, encode_all, sample_posteriors
+from latentuq.two_sample import FEWEST_DRAWS, two_sample_accuracy
 
 
 def measure_vae(
@@ -67,26 +67,28 @@ def measure_latents(
         metrics["flow_nll"] = -float(jnp.mean(_flow_log_prob(flow, encoded)))
     floor_key, seen_key = jax.random.split(test_keys.pop())
     encoded_seen = sample_posteriors(seen_key, encode_all(vae.encoder, seen))
-    metrics["latent_c2st_floor"] = two_sample_accuracy(floor_key, encoded, encoded_seen)
-    decoded = _decode(vae, encoded)
+    metrics["latent_c2st_floor"] = _accuracy(floor_key, encoded, encoded_seen)
+    decoded = decode_all(vae, encoded)
     for stage in ("before", "after"):
         z = draws.get(stage)
         if z is None:
             metrics[f"latent_c2st_{stage}"] = metrics[f"image_c2st_{stage}"] = None
             continue
         latent_key, image_key = jax.random.split(test_keys.pop())
-        metrics[f"latent_c2st_{stage}"] = two_sample_accuracy(latent_key, encoded, z)
-        generated = _decode(vae, z)
-        metrics[f"image_c2st_{stage}"] = two_sample_accuracy(image_key, decoded, generated)
-    generated = _decode(vae, draws.get("after", u))
+        metrics[f"latent_c2st_{stage}"] = _accuracy(latent_key, encoded, z)
+        generated = decode_all(vae, z)
+        metrics[f"image_c2st_{stage}"] = _accuracy(image_key, decoded, generated)
+    generated = decode_all(vae, draws.get("after", u))
     noise = vae.sigma * jax.random.normal(noise_key, generated.shape)
-    metrics["image_c2st_real"] = two_sample_accuracy(test_keys.pop(), images, generated + noise)
+    metrics["image_c2st_real"] = _accuracy(test_keys.pop(), images, generated + noise)
     return metrics
 
 
-@eqx.filter_jit
-def _decode(vae: VAE, z: Array) -> Array:
-    return jax.lax.map(vae.decoder, z, batch_size=1024)
+def _accuracy(key: Key[Array, ""], a: Array, b: Array) -> float | None:
+    """The two-sample test, or None where there are too few images for one."""
+    if min(len(a), len(b)) < FEWEST_DRAWS:
+        return None
+    return two_sample_accuracy(key, a, b)
 
 
 @eqx.filter_jit
@@ -99,6 +101,7 @@ def _flow_log_prob(flow: Flow, z: Array) -> Array:
     return jax.vmap(flow.log_prob)(z)
 
 
-def flow_needed(metrics: dict[str, Any]) -> bool:
-    """A classifier tells encoded latents from N(0, I) by more than chance and noise."""
-    return metrics["latent_c2st_before"] > 0.55
+def flow_needed(metrics: dict[str, Any]) -> bool | None:
+    """Whether a classifier tells encoded latents from N(0, I) by more than chance and noise."""
+    accuracy = metrics["latent_c2st_before"]
+    return None if accuracy is None else accuracy > 0.55

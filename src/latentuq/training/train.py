@@ -13,13 +13,14 @@ from jaxtyping import Array, Float, Key
 
 from latentuq.data import ImageSet
 from latentuq.data.image_sets import make_image_set
+from latentuq.errors import UserError
 from latentuq.prior import VAE, Card, Flow, GenerativePrior, init_vae
 from latentuq.store import Architecture, round_to_half, save_prior
 from latentuq.training.checkpoint import Checkpoints
 from latentuq.training.config import TrainingConfig
 from latentuq.training.flow import fit_flow
 from latentuq.training.loop import fit
-from latentuq.training.losses import encode_all, make_vae_loss, sample_posteriors
+from latentuq.training.losses import decode_all, encode_all, make_vae_loss, sample_posteriors
 from latentuq.training.progress import OnProgress, Progress
 from latentuq.training.quality import flow_needed, measure_latents, measure_vae
 from latentuq.training.residuals import estimate_model_errors
@@ -130,6 +131,12 @@ def split_images(key: Key[Array, ""], images: ImageSet, config: TrainingConfig) 
     ]
     if images.test is None:
         sizes.append(max(10, n // 10))
+    if sum(sizes) > n // 2:
+        raise UserError(
+            f"model_error.held_out = {config.model_error.held_out:g} and choice = "
+            f"{config.model_error.choice:g} leave {max(0, n - sum(sizes))} of {n} images to train "
+            "on; take less."
+        )
     held_out, choice, *rest, fit_part = np.split(order, np.cumsum(sizes))
     test = images.test if images.test is not None else images.train[rest[0]]
     train = images.train
@@ -214,12 +221,7 @@ def _residuals(key: Key[Array, ""], vae: VAE, images: np.ndarray) -> np.ndarray:
     """X - decode(z) with z sampled from the encoder: means lose the variance along the tangent."""
     repeated = jnp.repeat(jnp.asarray(images), _RESIDUALS_PER_IMAGE, axis=0)
     z = sample_posteriors(key, encode_all(vae.encoder, repeated))
-    return np.asarray(repeated - _decode(vae, z))
-
-
-@eqx.filter_jit
-def _decode(vae: VAE, z: Array) -> Array:
-    return jax.lax.map(vae.decoder, z, batch_size=1024)
+    return np.asarray(repeated - decode_all(vae, z))
 
 
 def _measure(key, vae: VAE, flow: Flow | None, split: Split) -> dict[str, Any]:
