@@ -182,7 +182,7 @@ def table(titles: list[str], rows: list[list[str]]) -> str:
 def models_section() -> str:
     cards = [summary(path) for path in embedded_models().values()]
     keys = [key for key in cards[0] if key != "name"]
-    rows = [[f"`{key}`", *[format_value(key, card[key]) for card in cards]] for key in keys
+    rows = [[f"`{key}`", *[format_value(key, card.get(key)) for card in cards]] for key in keys
             if not isinstance(cards[0][key], dict)]  # fmt: skip
     for kind in cards[0]["model_error_log_likelihood"]:
         values = [f"{card['model_error_log_likelihood'][kind]:.0f}" for card in cards]

@@ -46,6 +46,7 @@ def measure_latents(
     flow: Flow | None,
     images: Float[Array, "n *shape"],
     seen: Float[Array, "m *shape"],
+    held_out: Float[Array, "k *shape"],
 ) -> dict[str, float | None]:
     """Does the latent prior fit the encoded images? Negative log-likelihoods and two-sample tests.
 
@@ -53,8 +54,10 @@ def measure_latents(
     image space both sides are decoded. `image_c2st_real` compares the images themselves with draws
     of the whole prior, scalar model error included. `latent_c2st_floor` compares with encoded
     training images (`seen`): what a perfect fit to the training set would score.
+    `latent_c2st_held_out` compares draws after the flow with encoded images that were kept from
+    training but come from the same set, where a perfect fit scores one half.
     """
-    z_key, u_key, *test_keys, noise_key = jax.random.split(key, 8)
+    z_key, u_key, *test_keys, noise_key = jax.random.split(key, 9)
     encoded = sample_posteriors(z_key, encode_all(vae.encoder, images))
     u = jax.random.normal(u_key, encoded.shape)
     metrics: dict[str, float | None] = {
@@ -78,7 +81,11 @@ def measure_latents(
         metrics[f"latent_c2st_{stage}"] = _accuracy(latent_key, encoded, z)
         generated = decode_all(vae, z)
         metrics[f"image_c2st_{stage}"] = _accuracy(image_key, decoded, generated)
-    generated = decode_all(vae, draws.get("after", u))
+    prior_draws = draws.get("after", u)
+    held_key, kept_key = jax.random.split(test_keys.pop())
+    encoded_held_out = sample_posteriors(kept_key, encode_all(vae.encoder, held_out))
+    metrics["latent_c2st_held_out"] = _accuracy(held_key, encoded_held_out, prior_draws)
+    generated = decode_all(vae, prior_draws)
     noise = vae.sigma * jax.random.normal(noise_key, generated.shape)
     metrics["image_c2st_real"] = _accuracy(test_keys.pop(), images, generated + noise)
     return metrics

@@ -232,8 +232,9 @@ def _measure(key, vae: VAE, flow: Flow | None, split: Split) -> dict[str, Any]:
     }
     order = np.random.default_rng(0).permutation(len(split.fit))
     seen = jnp.asarray(split.fit[order[: len(test)]])
+    kept = jnp.concatenate([jnp.asarray(split.held_out), jnp.asarray(split.choice)])
     metrics["train_elbo"] = measure_vae(train_key, vae, seen)["elbo"]
-    return metrics | measure_latents(latent_key, vae, flow, test, seen)
+    return metrics | measure_latents(latent_key, vae, flow, test, seen, kept)
 
 
 def _vae_of(prior: GenerativePrior, log_sigma: Array) -> VAE:
