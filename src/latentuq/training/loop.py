@@ -29,7 +29,8 @@ class FitState(NamedTuple):
 class Fitter(NamedTuple):
     """The two compiled halves of a training step.
 
-    They are two because XLA on CPU runs the fused step slower than gradient, then update.
+    They are two because XLA on CPU gains next to nothing by fusing them, and on some machines
+    loses; `benchmarks/priors.py` measures both.
     """
 
     init: Callable[[Any], FitState]
