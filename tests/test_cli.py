@@ -89,7 +89,7 @@ def test_train_describe_and_load(tmp_path, images):
 
 
 def test_an_interrupted_run_resumes(tmp_path, images):
-    long = [*TINY_FLAGS, "--epochs", "100000", "--checkpoint-seconds", "0"]
+    long = [*TINY_FLAGS, "--epochs", "300", "--checkpoint-seconds", "0"]
     process = start("train", images, "-o", "m.safetensors", *long, cwd=tmp_path)
     checkpoint = tmp_path / "m.safetensors.checkpoint"
     deadline = time.monotonic() + 300
@@ -109,6 +109,10 @@ def test_an_interrupted_run_resumes(tmp_path, images):
     )
     assert code == 2
     assert "another configuration" in err
+
+    code, _, err = run("train", images, "-o", "m.safetensors", "--resume", *long, cwd=tmp_path)
+    assert code == 0, err
+    assert sorted(path.name for path in tmp_path.iterdir()) == [images, "m.safetensors"]
 
 
 @pytest.mark.parametrize(
