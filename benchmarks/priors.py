@@ -40,7 +40,7 @@ CONFIG = read_toml(TrainingConfig(), ROOT / "configs" / "mnist.toml")
 SIZES = [(128, 2), (256, 2), (256, 3), (512, 4)]
 SIZE_EPOCHS = 8
 # The paper's size over-fits after 30 epochs already: its train and test NLL part.
-FLOWS = [(32, 60), (64, 60), (128, 60), (512, 30)]
+FLOWS = [(32, 80), (64, 80), (128, 80), (512, 30)]
 
 
 def decoder_flops(dim: int, width: int, blocks: int, pixels: int) -> int:
