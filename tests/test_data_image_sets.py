@@ -109,7 +109,8 @@ def test_a_dataset_out_of_the_cache_says_how_to_fetch_it(tmp_path, monkeypatch):
 
 
 def test_folder_of_fits_images(tmp_path):
-    fits = pytest.importorskip("astropy.io.fits")
+    from astropy.io import fits
+
     for number, image in enumerate(UNIT):
         fits.PrimaryHDU(image).writeto(tmp_path / f"{number:03d}.fits")
     images = read_images(tmp_path)

@@ -71,7 +71,8 @@ def test_colour_is_reduced_with_a_warning_and_grey_without(tmp_path):
 
 
 def test_fits_images_and_their_degenerate_axes(tmp_path):
-    fits = pytest.importorskip("astropy.io.fits")
+    from astropy.io import fits
+
     fits.PrimaryHDU(FLOATS[None, None]).writeto(tmp_path / "a.fits")
     fits.HDUList([fits.PrimaryHDU(), fits.ImageHDU(WORDS)]).writeto(tmp_path / "b.fit")
     fits.PrimaryHDU().writeto(tmp_path / "empty.fits")

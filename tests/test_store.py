@@ -170,6 +170,12 @@ def test_embedded_models_load_and_decode(name):
     assert dataclasses.is_dataclass(prior.scaling)
 
 
+def test_decode_is_a_jax_function_like_any_other(tiny_prior):
+    prior, u = tiny_prior.prior, jax.numpy.ones(2)
+    np.testing.assert_allclose(jax.jit(prior.decode)(u), prior.decode(u), rtol=1e-5, atol=1e-6)
+    assert jax.jit(jax.hessian(prior.decode))(u).shape == (6, 8, 2, 2)
+
+
 def test_a_model_that_is_loaded_twice_compiles_once(model_file):
     traces = 0
 

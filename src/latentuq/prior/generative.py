@@ -91,6 +91,13 @@ class GenerativePrior(eqx.Module):
             raise UserError(f"There is no model error {name!r}; this prior has: {known}.")
         return dataclasses.replace(self, model_error=self.model_errors[name])
 
+    # Compared by identity: `jax.jit(prior.decode)` needs a hash, which arrays lack.
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
     def __repr__(self) -> str:
         flow = "no flow" if self.flow is None else f"flow of {self.flow.kept.shape[0]} couplings"
         size = " x ".join(map(str, self.shape))
