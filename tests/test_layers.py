@@ -18,7 +18,7 @@ LAYERS = [
     ["training", "operators", "noise"],
     ["covariance"],
     ["problem"],
-    ["problem_file", "exact"],
+    ["problem_file", "exact", "experiments", "baselines"],
     ["report"],
     ["cli"],
 ]
