@@ -13,7 +13,7 @@ LAYERS = [
     ["errors"],
     ["arrays", "files", "options", "toml_text"],
     ["data", "tensors", "networks"],
-    ["prior", "two_sample"],
+    ["prior", "two_sample", "inference"],
     ["store"],
     ["training", "operators", "noise"],
     ["covariance"],
