@@ -1,0 +1,291 @@
+"""Ground truth of 16 image posteriors by sequential Monte Carlo, as docs/results/references.md.
+
+    python benchmarks/references.py            # what is missing is run, then all is written
+    python benchmarks/references.py --write    # the page alone, from what has been published
+
+Every run is saved to the cache directory as it finishes; a second call continues. Evidences and
+costs go to docs/results/references.json, pooled draws to docs/results/references.safetensors.
+Another model, model error or setting of SMC starts afresh.
+"""
+
+import argparse
+import hashlib
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key
+
+from latentuq.baselines.result import PooledEvidence, pool_evidence
+from latentuq.baselines.smc import Plan, Stage, plan_smc, smc
+from latentuq.data import load_digits
+from latentuq.data.cache import cache_dir
+from latentuq.errors import UserError
+from latentuq.experiments import EXPERIMENTS, make_problem
+from latentuq.files import atomic_path
+from latentuq.prior import GenerativePrior
+from latentuq.problem import InverseProblem
+from latentuq.store import load_prior
+from latentuq.tensors import read_tensors, write_tensors
+from priors import ROOT, commit, table
+
+CELLS = ROOT / "docs" / "results" / "references.json"
+DRAWS = ROOT / "docs" / "results" / "references.safetensors"
+PAGE = ROOT / "docs" / "results" / "references.md"
+MODEL = "mnist"
+IMAGES = (1, 6, 12, 18)
+SETTINGS = {"particles": 1024, "moves": 4, "ess": 0.5}
+FEWEST_RUNS, MOST_RUNS = 4, 16
+LARGEST_ERROR = 0.1
+DRAWS_KEPT = 2000
+
+
+class Problem(NamedTuple):
+    """An image under one of the paper's corruptions."""
+
+    corruption: str
+    image: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.corruption}-{self.image}"
+
+
+class Run(NamedTuple):
+    """One run of SMC: its row in references.json, and its draws."""
+
+    record: dict[str, Any]
+    draws: Float[np.ndarray, "n dim"]
+
+
+class Reference(NamedTuple):
+    """Ground truth of one posterior."""
+
+    log_evidence: float
+    error: float
+    draws: Float[np.ndarray, "n dim"]
+
+
+def read_references() -> dict[tuple[str, int], Reference]:
+    """The published references by (corruption, image), checked to be of today's default model."""
+    header, arrays = read_tensors(DRAWS, "references")
+    model = setup(load_prior(MODEL))["model"]
+    if header["setup"]["model"] != model:
+        raise UserError(f"{DRAWS} is of another model: run python benchmarks/references.py.")
+    return {
+        problem: Reference(cell["log_evidence"], cell["error"], arrays[problem.name])
+        for problem in problems()
+        if (cell := header["problems"].get(problem.name))
+    }
+
+
+def problems() -> list[Problem]:
+    """All 16, the paper's own four first."""
+    own = [Problem(name, experiment.image) for name, experiment in EXPERIMENTS.items()]
+    every = [Problem(name, image) for image in IMAGES for name in EXPERIMENTS]
+    return own + [problem for problem in every if problem not in own]
+
+
+def setup(prior: GenerativePrior) -> dict[str, Any]:
+    """What a reference depends on besides its problem."""
+    used = [name for name, error in prior.model_errors.items() if error is prior.model_error]
+    model = {"name": prior.card.name, "checksum": prior.card.checksum, "model_error": used[0]}
+    return {"model": model, "smc": SETTINGS}
+
+
+def cache_path(prior: GenerativePrior, problem: Problem, part: str) -> Path:
+    fingerprint = hashlib.sha256(json.dumps(setup(prior), sort_keys=True).encode()).hexdigest()
+    folder = cache_dir() / "references" / fingerprint[:16]
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{problem.name}-{part}.safetensors"
+
+
+def problem_key(problem: Problem, part: int) -> Key[Array, ""]:
+    place = list(EXPERIMENTS).index(problem.corruption)
+    return jax.random.fold_in(jax.random.fold_in(jax.random.key(part), place), problem.image)
+
+
+def cached_plan(prior: GenerativePrior, problem: Problem, density: InverseProblem) -> Plan:
+    """The adaptive pass that the runs of one problem share, from the cache or new."""
+    path = cache_path(prior, problem, "plan")
+    if not path.exists():
+        key = problem_key(problem, 0)
+        plan = plan_smc(key, density.log_density, density.dim, **SETTINGS)
+        stages = jax.tree.map(lambda *leaves: np.stack(leaves), *plan.stages)
+        cost = plan._replace(stages=[])._asdict()
+        write_tensors(path, {"kind": "plan", "cost": cost}, stages._asdict())
+    header, arrays = read_tensors(path, "plan")
+    count = len(arrays["temperature"])
+    stacked = [jnp.asarray(arrays[name]) for name in Stage._fields]
+    stages = [Stage(*(array[index] for array in stacked)) for index in range(count)]
+    return Plan(**header["cost"] | {"stages": stages})
+
+
+def cached_run(
+    prior: GenerativePrior, problem: Problem, density: InverseProblem, plan: Plan, number: int
+) -> Run:
+    """A run from the cache, or a new one."""
+    path = cache_path(prior, problem, f"run{number}")
+    if not path.exists():
+        key = problem_key(problem, 1 + number)
+        result = smc(key, density.log_density, density.dim, **SETTINGS, plan=plan)
+        record = {
+            "log_evidence": result.log_evidence,
+            "seconds": round(result.seconds, 2),
+            "gradients": result.gradients,
+            "forward_equivalents": result.forward_equivalents,
+            "commit": commit(),
+        }
+        print(problem.name, number, record, flush=True)
+        header = {"kind": "reference run", "record": record}
+        write_tensors(path, header, {"draws": result.draws})
+    header, arrays = read_tensors(path, "reference run")
+    return Run(header["record"], arrays["draws"])
+
+
+def measure(prior: GenerativePrior, problem: Problem) -> tuple[Plan, list[Run]]:
+    """Runs until the pooled evidence is good enough."""
+    image = load_digits().digit(problem.image)
+    density = make_problem(prior, problem.corruption, image)
+    plan = cached_plan(prior, problem, density)
+    runs: list[Run] = []
+    while len(runs) < FEWEST_RUNS or (
+        len(runs) < MOST_RUNS and evidence(runs).error > LARGEST_ERROR
+    ):
+        runs.append(cached_run(prior, problem, density, plan, len(runs)))
+    return plan, runs
+
+
+def evidence(runs: list[Run]) -> PooledEvidence:
+    return pool_evidence([run.record["log_evidence"] for run in runs])
+
+
+def pool_draws(runs: list[Run]) -> Float[np.ndarray, "n dim"]:
+    """Draws of all runs, in proportion to the runs' evidences."""
+    logs = np.array([run.record["log_evidence"] for run in runs])
+    shares = np.exp(logs - logs.max())
+    edges = np.rint(DRAWS_KEPT * np.cumsum(shares) / shares.sum()).astype(int)
+    counts = np.diff(edges, prepend=0)
+    generator = np.random.default_rng(0)
+    parts = [
+        run.draws[generator.choice(len(run.draws), count, replace=count > len(run.draws))]
+        for run, count in zip(runs, counts, strict=True)
+    ]
+    return np.concatenate(parts).astype(np.float32)
+
+
+def disagreement(runs: list[Run], draws: Float[np.ndarray, "n dim"]) -> float:
+    """Largest standard deviation between the runs' means, in posterior standard deviations."""
+    means = np.array([run.draws.mean(0) for run in runs])
+    return float(np.max(means.std(0, ddof=1) / draws.std(0)))
+
+
+def run_missing() -> None:
+    prior = load_prior(MODEL)
+    cells, arrays = published(prior)
+    for problem in problems():
+        if problem.name in cells:
+            continue
+        plan, runs = measure(prior, problem)
+        arrays[problem.name] = pool_draws(runs)
+        log_evidence, error = evidence(runs)
+        cells[problem.name] = {
+            "log_evidence": log_evidence,
+            "error": error,
+            "disagreement": disagreement(runs, arrays[problem.name]),
+            "temperatures": [float(f"{stage.temperature:.4g}") for stage in plan.stages],
+            "plan": plan._replace(stages=[])._asdict() | {"stages": len(plan.stages)},
+            "runs": [run.record for run in runs],
+        }
+        print(problem.name, log_evidence, error, flush=True)
+        publish(prior, cells, arrays)
+
+
+def published(prior: GenerativePrior) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Cells and draws that were published for this very setup."""
+    if not CELLS.exists() or not DRAWS.exists():
+        return {}, {}
+    results = json.loads(CELLS.read_text())
+    if results["setup"] != setup(prior):
+        return {}, {}
+    arrays = read_tensors(DRAWS, "references").arrays
+    return {name: results["problems"][name] for name in arrays}, arrays
+
+
+def publish(prior: GenerativePrior, cells: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+    summary = {
+        name: {"log_evidence": cell["log_evidence"], "error": cell["error"]}
+        for name, cell in cells.items()
+    }
+    with atomic_path(CELLS) as path:
+        path.write_text(json.dumps({"setup": setup(prior), "problems": cells}, indent=1) + "\n")
+    header = {"kind": "references", "setup": setup(prior), "problems": summary}
+    write_tensors(DRAWS, header, arrays)
+
+
+def row(problem: Problem, cell: dict[str, Any]) -> list[str]:
+    runs = cell["runs"]
+    mean = {name: np.mean([run[name] for run in runs]) for name in ("seconds", "gradients")}
+    spread = np.std([run["log_evidence"] for run in runs], ddof=1)
+    return [
+        f"`{problem.corruption}`",
+        str(problem.image),
+        f"{cell['log_evidence']:.2f}",
+        f"{cell['error']:.3f}" + (" (!)" if cell["error"] > LARGEST_ERROR else ""),
+        str(len(runs)),
+        f"{spread:.2f}",
+        f"{cell['disagreement']:.2f}",
+        str(len(cell["temperatures"])),
+        f"{mean['gradients'] / 1e3:.0f}",
+        f"{mean['seconds']:.0f}",
+    ]
+
+
+def write_page() -> None:
+    results = json.loads(CELLS.read_text())
+    cells, used = results["problems"], results["setup"]
+    done = [problem for problem in problems() if problem.name in cells]
+    runs = [run for cell in cells.values() for run in cell["runs"]]
+    commits = sorted({run["commit"] for run in runs})
+    titles = ["corruption", "image", "ln evidence", "error", "runs", "spread", "disagreement",
+              "temperatures", "thousand gradients", "seconds"]  # fmt: skip
+    missed = [problem.name for problem in done if cells[problem.name]["error"] > LARGEST_ERROR]
+    note = f"It was not reached for {', '.join(missed)} (!)." if missed else "All reach it."
+    text = f"""# References: ground truth of {len(done)} image posteriors
+
+Written by `python benchmarks/references.py` from [references.json](references.json) (commit
+{", ".join(commits)}). `references.safetensors` holds {DRAWS_KEPT} draws of u per posterior.
+
+The prior is `{used["model"]["name"]}` (sha256 {used["model"]["checksum"][:12]}) with its
+{used["model"]["model_error"]} model error; images are places in the MNIST test set, corruptions
+those of `latentuq.experiments`. Each run is `latentuq.baselines.smc` with
+{", ".join(f"{name} = {value}" for name, value in used["smc"].items())}, started from the prior with
+its own key. Runs are repeated, {FEWEST_RUNS} to {MOST_RUNS} times, until the error of the pooled
+evidence is at most {LARGEST_ERROR} nats. {note}
+
+{table(titles, [row(problem, cells[problem.name]) for problem in done])}
+
+`ln evidence` is the logarithm of the runs' mean evidence, `error` its standard error from the
+spread of the runs, `spread` the standard deviation of one run's ln evidence. `disagreement` is the
+standard deviation between the runs' posterior means, in posterior standard deviations, in the worst
+of the dimensions. Temperatures, gradients and seconds (one core, without compilation) are means per
+run; all runs together took {sum(run["seconds"] for run in runs) / 60:.0f} minutes.
+"""
+    with atomic_path(PAGE) as path:
+        path.write_text(text)
+    print(f"Wrote {PAGE.relative_to(ROOT)}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Run what is missing, then write the page.")
+    parser.add_argument("--write", action="store_true", help="write the page, run nothing")
+    if not parser.parse_args().write:
+        run_missing()
+    write_page()
+
+
+if __name__ == "__main__":
+    main()
