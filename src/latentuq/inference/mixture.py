@@ -1,0 +1,166 @@
+"""Mixtures of Gaussian or Student-t components, and the defensive importance proposal."""
+
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.scipy.linalg import cho_solve, solve_triangular
+from jax.scipy.special import logsumexp
+from jaxtyping import Array, Float, Key
+
+# Draws whose factors are gathered at once: bounds the memory at _BATCH * dim^2 numbers.
+_BATCH = 1024
+
+
+class Mixture(eqx.Module):
+    """q(u) = sum_k w_k t_nu(u; mean_k, L_k L_k^T); Gaussian components when nu is infinite.
+
+    `degrees` is static: the constants of the Student-t are then computed in double precision
+    (differences of log-gammas lose all digits in float32 at large nu) and a Gaussian mixture
+    compiles to Gaussian code, without branches whose unused half could spoil a gradient. The price
+    is one compilation per value of nu.
+
+    Attributes:
+        log_weights: Normalised; -inf for components that only pad the shape.
+        means: Centres of the components.
+        factors: Lower Cholesky factors of the scale matrices (the covariances if Gaussian).
+        degrees: Degrees of freedom nu of every component.
+    """
+
+    log_weights: Float[Array, " components"]
+    means: Float[Array, "components dim"]
+    factors: Float[Array, "components dim dim"]
+    degrees: float = eqx.field(static=True, converter=float, default=math.inf)
+
+    @property
+    def components(self) -> int:
+        return self.means.shape[0]
+
+    @property
+    def dim(self) -> int:
+        return self.means.shape[1]
+
+    def component_log_probs(self, u: Float[Array, " dim"]) -> Float[Array, " components"]:
+        """Ln q_k(u) of each component, without its weight."""
+        whitened = jax.vmap(lambda L, mean: solve_triangular(L, u - mean, lower=True))(
+            self.factors, self.means
+        )
+        distances = jnp.sum(whitened**2, axis=1)
+        return self._log_constant() - self._log_dets() - self._energy(distances)
+
+    def log_prob(self, u: Float[Array, " dim"]) -> Float[Array, ""]:
+        """Ln q(u)."""
+        return logsumexp(self.log_weights + self.component_log_probs(u))
+
+    def responsibilities(self, u: Float[Array, " dim"]) -> Float[Array, " components"]:
+        """w_k q_k(u) / q(u); the weights themselves where every q_k(u) underflows."""
+        terms = self.log_weights + self.component_log_probs(u)
+        return jax.nn.softmax(jnp.where(jnp.max(terms) > -jnp.inf, terms, self.log_weights))
+
+    def score(self, u: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        """Gradient of ln q: sum_k rho_k grad ln q_k."""
+        scores, _ = self._component_derivatives(u)
+        return self.responsibilities(u) @ scores
+
+    def hessian(self, u: Float[Array, " dim"]) -> Float[Array, "dim dim"]:
+        """Hessian of ln q: sum_k rho_k (H_k + s_k s_k^T) - s s^T, with s_k, H_k those of ln q_k."""
+        rho = self.responsibilities(u)
+        scores, hessians = self._component_derivatives(u)
+        # Centred scores: the same sum without the cancellation of two large terms.
+        centred = scores - rho @ scores
+        return jnp.tensordot(rho, hessians, 1) + jnp.einsum("k,ki,kj->ij", rho, centred, centred)
+
+    def sample(self, key: Key[Array, ""], n: int) -> Float[Array, "n dim"]:
+        """Independent draws."""
+        component_key, normal_key, tail_key = jax.random.split(key, 3)
+        index = jax.random.categorical(component_key, self.log_weights, shape=(n,))
+        noise = normal_draws(normal_key, (n, self.dim), self.means.dtype)
+        if math.isfinite(self.degrees):
+            squares = jax.random.chisquare(tail_key, self.degrees, (n,), self.means.dtype)
+            noise = noise * jnp.sqrt(self.degrees / squares)[:, None]
+        return jax.lax.map(
+            lambda pair: self.means[pair[0]] + self.factors[pair[0]] @ pair[1],
+            (index, noise),
+            batch_size=min(_BATCH, n),
+        )
+
+    def _log_constant(self) -> float:
+        """Ln of the constant of a component with unit scale matrix."""
+        nu, dim = self.degrees, self.dim
+        if math.isinf(nu):
+            return -0.5 * dim * math.log(2 * math.pi)
+        gammas = math.lgamma(0.5 * (nu + dim)) - math.lgamma(0.5 * nu)
+        return gammas - 0.5 * dim * math.log(nu * math.pi)
+
+    def _log_dets(self) -> Float[Array, " components"]:
+        return jnp.sum(jnp.log(jnp.diagonal(self.factors, axis1=1, axis2=2)), axis=1)
+
+    def _energy(self, distances: Float[Array, " components"]) -> Float[Array, " components"]:
+        """What a squared Mahalanobis distance takes off ln q_k."""
+        if math.isinf(self.degrees):
+            return 0.5 * distances
+        return 0.5 * (self.degrees + self.dim) * jnp.log1p(distances / self.degrees)
+
+    def _component_derivatives(
+        self, u: Float[Array, " dim"]
+    ) -> tuple[Float[Array, "components dim"], Float[Array, "components dim dim"]]:
+        """Gradient -c P d and Hessian -c P + (2 c / (nu + m)) P d d^T P of each ln q_k.
+
+        d = u - mean_k, P the inverse scale matrix, m = d^T P d, c = (nu + dim) / (nu + m).
+        """
+
+        def derivatives(L, mean):
+            precision = cho_solve((L, True), jnp.eye(self.dim, dtype=L.dtype))
+            gap = u - mean
+            pull = cho_solve((L, True), gap)
+            if math.isinf(self.degrees):
+                return -pull, -precision
+            reach = self.degrees + gap @ pull
+            c = (self.degrees + self.dim) / reach
+            return -c * pull, -c * precision + 2 * c / reach * jnp.outer(pull, pull)
+
+        return jax.vmap(derivatives)(self.factors, self.means)
+
+
+class Defensive(eqx.Module):
+    """(1 - share) mixture + share N(0, scale^2 I): bounds the weights wherever the prior rules."""
+
+    mixture: Mixture
+    share: float = 0.05
+    scale: float = 1.0
+
+    def log_prob(self, u: Float[Array, " dim"]) -> Float[Array, ""]:
+        dim = self.mixture.dim
+        normal = (
+            -0.5 * jnp.sum((u / self.scale) ** 2)
+            - dim * jnp.log(self.scale)
+            - 0.5 * dim * math.log(2 * math.pi)
+        )
+        return jnp.logaddexp(
+            jnp.log1p(-self.share) + self.mixture.log_prob(u), jnp.log(self.share) + normal
+        )
+
+    def sample(self, key: Key[Array, ""], n: int) -> Float[Array, "n dim"]:
+        """Independent draws."""
+        choice_key, mixture_key, normal_key = jax.random.split(key, 3)
+        draws = self.mixture.sample(mixture_key, n)
+        wide = self.scale * normal_draws(normal_key, draws.shape, draws.dtype)
+        chosen = jax.random.bernoulli(choice_key, self.share, (n,))
+        return jnp.where(chosen[:, None], wide, draws)
+
+
+def gaussian_mixture(
+    weights: Float[Array, " components"],
+    means: Float[Array, "components dim"],
+    covariances: Float[Array, "components dim dim"],
+) -> Mixture:
+    """A Gaussian mixture from weights (normalised here), means and covariances."""
+    weights, means = jnp.asarray(weights), jnp.asarray(means)
+    log_weights = jnp.log(weights / jnp.sum(weights))
+    return Mixture(log_weights, means, jnp.linalg.cholesky(jnp.asarray(covariances)))
+
+
+def normal_draws(key: Key[Array, ""], shape: tuple[int, ...], dtype: jnp.dtype) -> Array:
+    """Standard normal numbers, drawn flat: XLA compiles that several times faster than a shape."""
+    return jax.random.normal(key, (math.prod(shape),), dtype).reshape(shape)
