@@ -1,0 +1,127 @@
+"""What the engine returns: plain values, without an image in sight."""
+
+import dataclasses
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import equinox as eqx
+import jax
+from jaxtyping import Array, Float, Int
+
+from latentuq.inference.importance import WeightedDraws
+from latentuq.inference.mixture import Defensive
+
+
+@dataclasses.dataclass(frozen=True)
+class Counts:
+    """How often the density and its derivatives were evaluated."""
+
+    forwards: int = 0
+    gradients: int = 0
+    jacobians: int = 0
+    hessians: int = 0
+
+    def __add__(self, other: "Counts") -> "Counts":
+        return Counts(
+            self.forwards + other.forwards,
+            self.gradients + other.gradients,
+            self.jacobians + other.jacobians,
+            self.hessians + other.hessians,
+        )
+
+    def forward_equivalents(self, dim: int) -> int:
+        """Forward 1, gradient 3, Jacobian dim + 1; a Hessian is dim directional gradients."""
+        return (
+            self.forwards
+            + 3 * self.gradients
+            + (dim + 1) * self.jacobians
+            + 3 * (dim + 1) * self.hessians
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Diagnostics:
+    """How far the answer can be trusted, and what it cost.
+
+    Attributes:
+        khat: Shape of the tail of the importance weights of fresh draws; usable up to 0.7.
+        ess: Effective number of those draws.
+        draws: How many there were.
+        el2o: EL2O value of each mode's Gaussian; zero for a Gaussian target.
+        missed_mass: Posterior mass in modes that a single start found: an estimate of the mass of
+            the modes that no start found.
+        new_basin_chance: Good-Turing: the chance that one more start from the prior ends in a
+            basin that none has reached.
+        rounds: Refinements of the proposal that were needed.
+        counts: Evaluations of the density.
+        forward_equivalents: The same in units of one evaluation.
+        seconds: Wall time of each stage, compilation included.
+        reduced_chi_squared: Of the data at the deepest mode; None without data.
+    """
+
+    khat: float
+    ess: float
+    draws: int
+    el2o: tuple[float, ...]
+    missed_mass: float
+    new_basin_chance: float
+    rounds: int
+    counts: Counts
+    forward_equivalents: int
+    seconds: Mapping[str, float] = MappingProxyType({})
+    reduced_chi_squared: float | None = None
+
+
+class SearchRecord(eqx.Module):
+    """Where every start ended, for the figure of sorted minima.
+
+    Attributes:
+        log_densities: Ln p at the end of each start.
+        modes: The mode that it belongs to, as an index into the result's modes; -1 for none.
+        independent: Whether the start was an independent draw of the reference normal.
+    """
+
+    log_densities: Float[Array, " starts"]
+    modes: Int[Array, " starts"]
+    independent: Int[Array, " starts"]
+
+
+class Inference(eqx.Module):
+    """Modes, weights, evidence, weighted draws, certificate.
+
+    Attributes:
+        modes: Heaviest first.
+        log_densities: Ln p at the modes.
+        weights: Posterior mass of each mode.
+        weight_errors: Their standard errors.
+        means: Of the Gaussian that EL2O fits to each mode.
+        factors: Lower Cholesky factors of the Gaussians' covariances.
+        proposal: Where the draws came from.
+        membership: How much of each component of the proposal's mixture belongs to each mode.
+        draws: Fresh draws of the proposal with their weights, evidence and k-hat.
+        search: Where every start ended.
+        diagnostics: Certificate and cost.
+        verdict: Starts with "reliable", "refined" or "unreliable", then one sentence why.
+    """
+
+    modes: Float[Array, "modes dim"]
+    log_densities: Float[Array, " modes"]
+    weights: Float[Array, " modes"]
+    weight_errors: Float[Array, " modes"]
+    means: Float[Array, "modes dim"]
+    factors: Float[Array, "modes dim dim"]
+    proposal: Defensive
+    membership: Float[Array, "components modes"]
+    draws: WeightedDraws
+    search: SearchRecord
+    diagnostics: Diagnostics = eqx.field(static=True)
+    verdict: str = eqx.field(static=True)
+
+    def responsibilities(self, u: Float[Array, " dim"]) -> Float[Array, " modes"]:
+        """Probability that a posterior draw at u belongs to each mode, w_k q_k(u) / q(u)."""
+        return self.proposal.mixture.responsibilities(u) @ self.membership
+
+    @property
+    def map_index(self) -> int:
+        """Index of the deepest mode."""
+        return int(jax.numpy.argmax(self.log_densities))
