@@ -15,6 +15,8 @@ from jaxtyping import Array, Float, Key
 
 # Fewer weights than this in the tail say nothing about it.
 _FEWEST_TAIL = 5
+# Weights that agree this well have no tail: a fit would see the rounding of ln p - ln q.
+_EQUAL = 0.01
 
 
 class Proposal(Protocol):
@@ -109,9 +111,9 @@ def khat_threshold(samples: int) -> float:
 def pareto_khat(log_weights: Float[Array, " n"]) -> Float[Array, ""]:
     """Shape of the generalised Pareto distribution of the largest weights.
 
-    Moments of the weights exist up to order 1 / k. -inf: the largest weights are all equal, there
-    is no tail. inf: there is one that cannot be fitted, because fewer than 21 weights are given or
-    because a quarter of the largest ones vanish or equal the next.
+    Moments of the weights exist up to order 1 / k. -inf: the largest weights agree within one per
+    cent, there is no tail. inf: there is one that cannot be fitted, because fewer than 21 weights
+    are given or because a quarter of the largest ones vanish or equal the next.
     """
     return smooth_weights(log_weights)[1]
 
@@ -137,7 +139,7 @@ def smooth_weights(
     cutoff = jnp.exp(log_weights[order[n - size - 1]] - top)
     exceedances = jnp.exp(log_weights[tail] - top) - cutoff
     k, scale = _fit_pareto(exceedances)
-    k = jnp.where((exceedances[-1] > 0) | (cutoff == 0), k, -jnp.inf)
+    k = jnp.where(cutoff > 1 - _EQUAL, -jnp.inf, k)
     quantiles = scale * _pareto_quantiles(k, size) + cutoff
     replaced = top + jnp.minimum(jnp.log(quantiles), 0)
     smoothed = jnp.where(jnp.isfinite(k), replaced, log_weights[tail])

@@ -11,6 +11,8 @@ from jaxtyping import Array, Float, Key
 
 # Draws whose factors are gathered at once: bounds the memory at _BATCH * dim^2 numbers.
 _BATCH = 1024
+# Up to this many degrees of freedom a chi-squared number is a sum of squares.
+_MOST_SQUARES = 32
 
 
 class Mixture(eqx.Module):
@@ -46,7 +48,12 @@ class Mixture(eqx.Module):
         whitened = jax.vmap(lambda L, mean: solve_triangular(L, u - mean, lower=True))(
             self.factors, self.means
         )
-        distances = jnp.sum(whitened**2, axis=1)
+        return self.log_profile(jnp.sum(whitened**2, axis=1))
+
+    def log_profile(
+        self, distances: Float[Array, "*n components"]
+    ) -> Float[Array, "*n components"]:
+        """Ln q_k at points of given squared Mahalanobis distances from each component."""
         return self._log_constant() - self._log_dets() - self._energy(distances)
 
     def log_prob(self, u: Float[Array, " dim"]) -> Float[Array, ""]:
@@ -77,7 +84,7 @@ class Mixture(eqx.Module):
         index = jax.random.categorical(component_key, self.log_weights, shape=(n,))
         noise = normal_draws(normal_key, (n, self.dim), self.means.dtype)
         if math.isfinite(self.degrees):
-            squares = jax.random.chisquare(tail_key, self.degrees, (n,), self.means.dtype)
+            squares = _chi_squared_draws(tail_key, self.degrees, n, self.means.dtype)
             noise = noise * jnp.sqrt(self.degrees / squares)[:, None]
         return jax.lax.map(
             lambda pair: self.means[pair[0]] + self.factors[pair[0]] @ pair[1],
@@ -96,7 +103,7 @@ class Mixture(eqx.Module):
     def _log_dets(self) -> Float[Array, " components"]:
         return jnp.sum(jnp.log(jnp.diagonal(self.factors, axis1=1, axis2=2)), axis=1)
 
-    def _energy(self, distances: Float[Array, " components"]) -> Float[Array, " components"]:
+    def _energy(self, distances: Float[Array, "*n components"]) -> Float[Array, "*n components"]:
         """What a squared Mahalanobis distance takes off ln q_k."""
         if math.isinf(self.degrees):
             return 0.5 * distances
@@ -131,15 +138,20 @@ class Defensive(eqx.Module):
     scale: float = 1.0
 
     def log_prob(self, u: Float[Array, " dim"]) -> Float[Array, ""]:
+        """Ln q(u)."""
+        return self.with_mixture_log_prob(self.mixture.log_prob(u), u)
+
+    def with_mixture_log_prob(
+        self, log_prob: Float[Array, ""], u: Float[Array, " dim"]
+    ) -> Float[Array, ""]:
+        """Ln q(u), given the mixture's part of it."""
         dim = self.mixture.dim
         normal = (
             -0.5 * jnp.sum((u / self.scale) ** 2)
             - dim * jnp.log(self.scale)
             - 0.5 * dim * math.log(2 * math.pi)
         )
-        return jnp.logaddexp(
-            jnp.log1p(-self.share) + self.mixture.log_prob(u), jnp.log(self.share) + normal
-        )
+        return jnp.logaddexp(jnp.log1p(-self.share) + log_prob, jnp.log(self.share) + normal)
 
     def sample(self, key: Key[Array, ""], n: int) -> Float[Array, "n dim"]:
         """Independent draws."""
@@ -164,3 +176,12 @@ def gaussian_mixture(
 def normal_draws(key: Key[Array, ""], shape: tuple[int, ...], dtype: jnp.dtype) -> Array:
     """Standard normal numbers, drawn flat: XLA compiles that several times faster than a shape."""
     return jax.random.normal(key, (math.prod(shape),), dtype).reshape(shape)
+
+
+def _chi_squared_draws(
+    key: Key[Array, ""], degrees: float, n: int, dtype: jnp.dtype
+) -> Float[Array, " n"]:
+    # The gamma sampler's rejection loop alone would take seconds to compile.
+    if degrees.is_integer() and degrees <= _MOST_SQUARES:
+        return jnp.sum(normal_draws(key, (n, int(degrees)), dtype) ** 2, axis=1)
+    return jax.random.chisquare(key, degrees, (n,), dtype)
