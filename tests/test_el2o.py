@@ -1,4 +1,5 @@
 import math
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -282,7 +283,12 @@ def test_gradients_alone_need_more_samples_than_dimensions():
 
 def test_spread_draws_are_normal_orthogonal_and_antithetic():
     keys = jax.random.split(jax.random.key(5), 1000)
-    sets = np.asarray(jax.vmap(lambda key: spread_normal_draws(key, 7, 3, jnp.float32))(keys))
+
+    @partial(jax.jit, static_argnames="n")
+    def draw(key, n):
+        return spread_normal_draws(key, n, 3, jnp.float32)
+
+    sets = np.asarray(jax.vmap(partial(draw, n=7))(keys))
     np.testing.assert_array_equal(sets[:, 4:], -sets[:, :3])
     products = np.einsum("sid,sjd->sij", sets[:, :3], sets[:, :3])
     np.testing.assert_allclose(products[:, [0, 0, 1], [1, 2, 2]], 0, atol=1e-4)
@@ -292,5 +298,5 @@ def test_spread_draws_are_normal_orthogonal_and_antithetic():
             assert stats.kstest(sets[:, i, j], "norm", method="asymp").pvalue > 1e-3
         squares = np.sum(sets[:, i] ** 2, axis=1)
         assert stats.kstest(squares, stats.chi2(3).cdf, method="asymp").pvalue > 1e-3
-    few = np.asarray(spread_normal_draws(keys[0], 5, 3, jnp.float32))
+    few = np.asarray(draw(keys[0], n=5))
     assert np.linalg.matrix_rank(few - few.mean(axis=0)) == 3
