@@ -1,0 +1,6 @@
+"""The answer to an inverse problem: Posterior, how it is found, and how it is kept."""
+
+from latentuq.posterior.posterior import Posterior
+from latentuq.posterior.solve import load_posterior, make_posterior, solve, solve_density
+
+__all__ = ["Posterior", "load_posterior", "make_posterior", "solve", "solve_density"]

@@ -1,0 +1,155 @@
+"""Posterior files: netCDF, numbers and text, never code.
+
+The root of a file is the dataset of `Posterior.to_xarray`, so that `xarray.open_dataset` reads it
+without this package. The group `inference` holds what else the inference returned, and the group
+`problem` the problem, as the TOML text and the arrays of a problem file.
+"""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from latentuq.errors import UserError
+from latentuq.files import atomic_path
+from latentuq.inference.result import Inference
+from latentuq.posterior.dataset import (
+    FORMAT,
+    KIND,
+    Contents,
+    make_dataset,
+    make_rest,
+    read_contents,
+)
+from latentuq.prior import GenerativePrior
+from latentuq.problem import InverseProblem
+from latentuq.problem_file import load_problem, read_problem_file, save_problem
+from latentuq.store import load_prior
+
+if TYPE_CHECKING:
+    import xarray
+
+
+def write_posterior(path: str | Path, contents: Contents, force: bool) -> None:
+    """Writes one netCDF file, aside first and then renamed into place."""
+    path = Path(path)
+    if path.exists() and not force:
+        raise UserError(f"{path} exists and would be overwritten; force allows it.")
+    root = make_dataset(contents)
+    stored = None
+    if contents.problem is not None:
+        try:
+            stored = _pack_problem(contents.problem)
+        except UserError as error:
+            root.attrs["no_problem"] = f"The file does not hold the problem: {error}"
+    with atomic_path(path) as beside:
+        root.to_netcdf(beside, engine="h5netcdf")
+        rest = make_rest(contents.inference)
+        rest.to_netcdf(beside, mode="a", group="inference", engine="h5netcdf")
+        if stored is not None:
+            stored.to_netcdf(beside, mode="a", group="problem", engine="h5netcdf")
+
+
+def read_posterior(path: str | Path, prior: GenerativePrior | str | Path | None) -> Contents:
+    """Reads what `write_posterior` wrote; without its prior the problem is left out.
+
+    Args:
+        path: The file.
+        prior: The prior, its name or its model file; by default the embedded one of that name.
+
+    Raises:
+        UserError: The file is missing, damaged or something else, or `prior` is not the prior of
+            this posterior.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise UserError(f"There is no file {path}.")
+    with _explaining(path):
+        root = _open(path)
+    if root.attrs.get("kind") != KIND:
+        raise UserError(f"{path} is a netCDF file, but not a posterior of latentuq.")
+    if root.attrs.get("format") != FORMAT:
+        raise UserError(
+            f"{path} has format {root.attrs.get('format')}; this latentuq reads {FORMAT}."
+        )
+    with _explaining(path):
+        contents = read_contents(root, _open(path, "inference"))
+        stored = None if contents.no_problem else _open(path, "problem")
+    if stored is None:
+        if prior is not None:
+            raise UserError(f"A prior is of no use to {path}: {contents.no_problem}")
+        return contents
+    try:
+        problem = _restore_problem(stored, contents.inference, prior)
+    except UserError as error:
+        if prior is not None:
+            raise
+        return contents._replace(
+            no_problem=f"The problem could not be restored ({str(error).rstrip('.')}); give"
+            f" load_posterior the prior {contents.provenance.get('model', '')!r}."
+        )
+    return contents._replace(problem=problem)
+
+
+def _pack_problem(problem: InverseProblem) -> "xarray.Dataset":
+    import xarray
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "problem.toml"
+        # A prior that is not embedded is named too: then the name of its model error is kept.
+        save_problem(problem, path, prior=problem.prior.card.name)
+        arrays = {file.name: np.load(file) for file in sorted(path.parent.glob("*.npy"))}
+        text = path.read_text(encoding="utf-8")
+    return xarray.Dataset(
+        {
+            name: ([f"{name}-axis-{axis}" for axis in range(values.ndim)], values)
+            for name, values in arrays.items()
+        },
+        attrs={"toml": text},
+    )
+
+
+def _restore_problem(
+    stored: "xarray.Dataset", inference: Inference, prior: GenerativePrior | str | Path | None
+) -> InverseProblem:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "problem.toml"
+        path.write_text(str(stored.attrs.get("toml", "")), encoding="utf-8")
+        for name, variable in stored.variables.items():
+            np.save(path.with_name(Path(str(name)).name), variable.values, allow_pickle=False)
+        if prior is not None:
+            prior = prior if isinstance(prior, GenerativePrior) else load_prior(prior)
+            model_error = read_problem_file(path).model_error
+            if model_error in prior.model_errors:
+                prior = prior.with_model_error(model_error)
+        problem = load_problem(path, prior)
+    # A checksum would not know priors made from functions: the density at the deepest mode does.
+    deepest = inference.map_index
+    expected = inference.log_densities[deepest]
+    found = problem.log_density(inference.modes[deepest])
+    if not np.isclose(found, expected, rtol=1e-3, atol=0.1, equal_nan=True):
+        raise UserError(
+            f"{problem.prior!r} is not the prior of this posterior: at the deepest mode the log"
+            f" density is {found:.6g} instead of {expected:.6g}."
+        )
+    return problem
+
+
+def _open(path: Path, group: str | None = None) -> "xarray.Dataset":
+    import xarray
+
+    with xarray.open_dataset(path, engine="h5netcdf", group=group) as dataset:
+        return dataset.load()
+
+
+@contextmanager
+def _explaining(path: Path) -> Iterator[None]:
+    """Turns whatever a damaged file leads to into one sentence that names it."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError, AttributeError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(f"{path} is damaged or not a posterior file ({reason}).") from None

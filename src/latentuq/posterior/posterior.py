@@ -1,0 +1,310 @@
+"""Posterior: what the inference found about u, and the images that follow from it."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Key
+
+from latentuq.arrays import read_real
+from latentuq.errors import UserError
+from latentuq.inference.importance import expectation
+from latentuq.inference.result import Diagnostics, Inference
+from latentuq.posterior.dataset import Contents, SavedImages, make_dataset
+from latentuq.posterior.file import write_posterior
+from latentuq.posterior.maps import (
+    ImageMaps,
+    decode_images,
+    draw_images,
+    make_maps,
+    map_draws,
+    missing_maps,
+    quantiles,
+)
+from latentuq.posterior.sampling import in_chunks, read_count, read_key, resample
+from latentuq.posterior.summary import describe, tabulate
+from latentuq.problem import InverseProblem
+
+if TYPE_CHECKING:
+    import xarray
+
+LogDensity = Callable[[Float[Array, " dim"]], Float[Array, ""]]
+
+# Points at which a density is evaluated at once.
+_CHUNK = 1024
+# Quantile maps that are exported; the others need the problem.
+LEVELS = (0.005, 0.025, 0.05, 0.1, 0.16, 0.25, 0.5, 0.75, 0.84, 0.9, 0.95, 0.975, 0.995)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Posterior:
+    """p(u | y), and p(x | y) with it: modes, weights, evidence, draws, certificate and images.
+
+    Everything about u is here for any density; what concerns images needs the problem, and says
+    so in a `UserError` where there is none. The maps `mean`, `std` and `quantile` are made once,
+    when first asked for, from n = 4096 draws of u (fewer for images of more than 16384 pixels)
+    chosen by `key`. With n or ess, whichever is smaller, their Monte Carlo errors are at most about
+    std / sqrt(n) for the mean, std / sqrt(2 n) for the standard deviation of a normal pixel, and
+    sqrt(q (1 - q) / n) in probability for a quantile.
+
+    Attributes:
+        inference: What the engine returned; the properties below read it.
+        key: What `solve` was called with.
+        problem: None for `solve_density`.
+        log_density_fn: The unnormalised log density of one u; None if a file could not hold it.
+        chi_squared: r.r at each mode; None without data.
+        provenance: Versions of the packages, name and checksum of the model.
+        no_problem: Why there is no problem, where there is none.
+        saved_images: Maps that came with a file.
+    """
+
+    inference: Inference
+    key: Key[Array, ""]
+    problem: InverseProblem | None = None
+    log_density_fn: LogDensity | None = None
+    chi_squared: Float[Array, " modes"] | None = None
+    provenance: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    no_problem: str = ""
+    saved_images: SavedImages | None = None
+
+    @property
+    def dim(self) -> int:
+        """Size of u."""
+        return self.inference.modes.shape[1]
+
+    @property
+    def modes(self) -> Float[Array, "modes dim"]:
+        """Maxima of the density, heaviest first."""
+        return self.inference.modes
+
+    @property
+    def weights(self) -> Float[Array, " modes"]:
+        """Posterior mass of each mode."""
+        return self.inference.weights
+
+    @property
+    def weight_errors(self) -> Float[Array, " modes"]:
+        """Standard errors of the weights."""
+        return self.inference.weight_errors
+
+    @property
+    def map_index(self) -> int:
+        """Index of the deepest mode, which need not be the heaviest."""
+        return self.inference.map_index
+
+    @property
+    def log_evidence(self) -> float:
+        """Ln p(y), or the log of the integral of the density."""
+        return float(self.inference.draws.log_evidence)
+
+    @property
+    def log_evidence_error(self) -> float:
+        """Its standard error."""
+        return float(self.inference.draws.log_evidence_error)
+
+    @property
+    def draws(self) -> Float[Array, "n dim"]:
+        """Draws of the proposal, which `log_weights` make represent the posterior."""
+        return self.inference.draws.draws
+
+    @property
+    def log_weights(self) -> Float[Array, " n"]:
+        """Of the draws, normalised: logsumexp = 0."""
+        return self.inference.draws.log_weights
+
+    @property
+    def verdict(self) -> str:
+        """Starts with "reliable", "refined" or "unreliable", then one sentence why."""
+        return self.inference.verdict
+
+    @property
+    def diagnostics(self) -> Diagnostics:
+        """Certificate and cost.
+
+        `reduced_chi_squared` is r.r at the deepest mode over the number of observed data: nothing
+        is taken off for the dim numbers that the mode fits, nor for the pull of the prior.
+        """
+        return self.inference.diagnostics
+
+    def responsibilities(self, u: ArrayLike) -> Float[Array, "*batch modes"]:
+        """Probability that a posterior draw at u belongs to each mode, for any batch of u."""
+        return self._over_batch(jax.vmap(self.inference.responsibilities), u)
+
+    def log_prob(self, u: ArrayLike) -> Float[Array, "*batch"]:
+        """Normalised log posterior density, log_density(u) - log_evidence, for any batch of u."""
+        if self.log_density_fn is None:
+            raise UserError(f"The log density is not known: {self.no_problem}")
+        fn = self.log_density_fn
+        log_densities = self._over_batch(lambda us: _evaluate(fn, us), u)
+        return log_densities - self.inference.draws.log_evidence
+
+    def sample(self, key: Key[Array, ""], n: int) -> Float[Array, "n dim"]:
+        """Draws n points u from the posterior, in random order.
+
+        The weighted draws are resampled systematically: each appears n W times, rounded up or
+        down at random, which repeats as few as possible. Draws do repeat when n is not small
+        compared with `diagnostics.ess`, and n cannot make up for a small ess.
+        """
+        n = read_count(n)
+        if not self._has_draws:
+            raise UserError(f"There is nothing to draw from: the posterior is {self.verdict}")
+        return self.draws[resample(read_key(key), self.log_weights, n)]
+
+    def sample_images(
+        self, key: Key[Array, ""], n: int, mean: bool = False
+    ) -> Float[Array, "n *shape"]:
+        """Draws n clean images x from p(x | y), model error included (`mean=True`: g(u) alone)."""
+        problem = self._problem()
+        u_key, image_key = jax.random.split(read_key(key))
+        us = self.sample(u_key, n)
+        if mean:
+            return decode_images(problem.prior, us)
+        return draw_images(jax.random.split(image_key, n), problem, us).draws
+
+    def expect(
+        self, fn: Callable[[Float[Array, " dim"]], Array]
+    ) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+        """Posterior mean of fn(u), a number or an array, and its Monte Carlo standard error.
+
+        All weighted draws are used, so this beats an average over `sample`. NaN if no draw has any
+        weight.
+        """
+        values = self._over_batch(lambda us: _evaluate(fn, us), self.draws)
+        return expectation(values.astype(self.draws.dtype), self.log_weights)
+
+    @cached_property
+    def mode_images(self) -> Float[Array, "modes *shape"]:
+        """The decoder's image g(u) at each mode."""
+        if self.saved_images is not None:
+            return self.saved_images.mode_images
+        return decode_images(self._problem().prior, self.modes)
+
+    @property
+    def mean(self) -> Float[Array, "*shape"]:
+        """Posterior mean of every pixel of x."""
+        return self._moments[0]
+
+    @property
+    def std(self) -> Float[Array, "*shape"]:
+        """Posterior standard deviation of every pixel of x, model error included."""
+        return self._moments[1]
+
+    def quantile(self, q: ArrayLike) -> Float[Array, "*levels_and_shape"]:
+        """Posterior quantiles of every pixel of x, model error included; q: level(s) in [0, 1]."""
+        levels = read_real(q, "q")
+        if not np.all((levels >= 0) & (levels <= 1)):
+            raise UserError(f"A quantile's level is between 0 and 1, not {q!r}.")
+        if self.saved_images is not None:
+            saved = self.saved_images.levels
+            if np.all(np.isin(levels, saved)):
+                return self.saved_images.quantiles[np.searchsorted(saved, levels)]
+            if self.problem is None:
+                raise UserError(
+                    f"Of the quantiles only {', '.join(f'{level:g}' for level in saved)} were"
+                    f" saved. {self.no_problem}"
+                )
+        return jnp.asarray(quantiles(self._maps, levels))
+
+    def to_xarray(self) -> "xarray.Dataset":
+        """Everything as one labelled dataset.
+
+        Modes, their weights, errors, log densities, chi-squared and images along `mode`; weighted
+        draws of u along `draw`; maps of x along `row` and `column`, quantiles also along
+        `quantile`; evidence; verdict, diagnostics, versions, model and key as attributes. The
+        draws carry `log_weights`: programs that expect equally weighted draws, such as ArviZ, want
+        `sample` instead, as one chain.
+        """
+        return make_dataset(self._contents())
+
+    def save(self, path: str | Path, force: bool = False) -> None:
+        """Writes a netCDF file for `load_posterior`, or for any program that reads netCDF.
+
+        The problem goes into the file as well, but not its prior, nor operators that are Python
+        code: `load_posterior` says what it takes to have images again.
+
+        Args:
+            path: The file, by convention `.nc`.
+            force: Whether to replace a file that exists.
+        """
+        write_posterior(path, self._contents(), force)
+
+    def summary(self) -> str:
+        """A table of the modes, the evidence and the certificate, as text."""
+        return tabulate(self.inference, self.chi_squared)
+
+    def __repr__(self) -> str:
+        return describe(self.inference)
+
+    @property
+    def _has_draws(self) -> bool:
+        return bool(jnp.any(self.log_weights > -jnp.inf))
+
+    def _problem(self) -> InverseProblem:
+        if self.problem is None:
+            raise UserError(self.no_problem)
+        return self.problem
+
+    @cached_property
+    def _maps(self) -> ImageMaps:
+        problem = self._problem()
+        if not self._has_draws:
+            return missing_maps(problem.prior.shape)
+        u_key, image_key = jax.random.split(_image_key(self.key))
+        us = self.sample(u_key, map_draws(problem.prior.shape))
+        return make_maps(image_key, problem, us)
+
+    @cached_property
+    def _moments(self) -> tuple[Float[Array, "*shape"], Float[Array, "*shape"]]:
+        maps = self.saved_images or self._maps
+        return jnp.asarray(maps.mean), jnp.asarray(maps.std)
+
+    def _contents(self) -> Contents:
+        images = self.saved_images
+        if self.problem is not None:
+            levels = np.asarray(LEVELS)
+            images = SavedImages(
+                self.mean, self.std, levels, self.quantile(levels), self.mode_images
+            )
+        return Contents(
+            self.inference,
+            self.key,
+            self.provenance,
+            self.problem,
+            self.no_problem,
+            self.chi_squared,
+            images,
+        )
+
+    def _over_batch(self, fn: Callable[[Array], Array], u: ArrayLike) -> Array:
+        u = jnp.asarray(u, self.modes.dtype)
+        if u.ndim == 0 or u.shape[-1] != self.dim:
+            raise UserError(f"u has shape {u.shape}, but its last axis must be {self.dim} long.")
+        if not u.size:
+            raise UserError(f"u of shape {u.shape} holds no point.")
+        flat = u.reshape(-1, self.dim)
+        values = in_chunks(fn, _chunk(len(flat)), flat)
+        return values.reshape(*u.shape[:-1], *values.shape[1:])
+
+
+def _image_key(key: Key[Array, ""]) -> Key[Array, ""]:
+    """The half of the key that `_infer` leaves."""
+    return jax.random.split(key)[1]
+
+
+def _chunk(n: int) -> int:
+    """A power of two, so that batches of many sizes compile few times."""
+    return min(_CHUNK, 1 << (n - 1).bit_length())
+
+
+@eqx.filter_jit
+def _evaluate(
+    fn: Callable[[Float[Array, " dim"]], Array], us: Float[Array, "n dim"]
+) -> Float[Array, "n ..."]:
+    return jax.vmap(fn)(us)

@@ -1,0 +1,136 @@
+"""The whole inference on one problem, or on any log density."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+import latentuq
+from latentuq.errors import UserError
+from latentuq.inference.result import Inference
+from latentuq.posterior.file import read_posterior
+from latentuq.posterior.posterior import LogDensity, Posterior
+from latentuq.posterior.sampling import read_key
+from latentuq.prior import GenerativePrior
+from latentuq.problem import InverseProblem
+
+_BUDGETS = ("preview", "default", "thorough")
+
+
+def solve(
+    key: Key[Array, ""],
+    problem: InverseProblem,
+    *,
+    budget: str = "default",
+    progress: Callable[[Any], None] | None = None,
+) -> Posterior:
+    """Finds every mode of p(u | y), weighs them, and certifies the answer.
+
+    Args:
+        key: Randomness; the same key gives the same posterior.
+        problem: What is to be solved.
+        budget: "preview", "default" or "thorough".
+        progress: Called with a `Progress` after each stage.
+    """
+    if not isinstance(problem, InverseProblem):
+        raise UserError(f"solve needs an InverseProblem, not {problem!r}.")
+    inference = _infer(
+        key, problem.log_density, problem.dim, problem.residual, 1.0, budget, progress
+    )
+    return make_posterior(read_key(key), inference, problem)
+
+
+def solve_density(
+    key: Key[Array, ""],
+    log_density_fn: LogDensity,
+    dim: int,
+    residual_fn: Callable[[Float[Array, " dim"]], Float[Array, " data"]] | None = None,
+    scale: float = 1.0,
+    *,
+    budget: str = "default",
+    progress: Callable[[Any], None] | None = None,
+) -> Posterior:
+    """The same inference on any log density; the posterior has no image part.
+
+    Args:
+        key: Randomness; the same key gives the same posterior.
+        log_density_fn: Log density of one u, up to a constant that the evidence then contains.
+        dim: Size of u.
+        residual_fn: r(u) if log_density = -r.r/2 - u.u/(2 scale^2) + constant: a faster search.
+        scale: Starts come from N(0, scale^2 I), as does a small part of the draws.
+        budget: "preview", "default" or "thorough".
+        progress: Called with a `Progress` after each stage.
+    """
+    inference = _infer(key, log_density_fn, dim, residual_fn, scale, budget, progress)
+    return Posterior(
+        inference,
+        read_key(key),
+        log_density_fn=log_density_fn,
+        provenance=_versions(),
+        no_problem="This posterior of a plain density has neither problem nor images.",
+    )
+
+
+def load_posterior(
+    path: str | Path, prior: GenerativePrior | str | Path | None = None
+) -> Posterior:
+    """Reads what `Posterior.save` wrote.
+
+    Where the problem cannot be restored, what needs it raises a `UserError` that says why; modes,
+    weights, draws and the maps that were saved are there all the same.
+
+    Args:
+        path: The file.
+        prior: The prior of the problem, or its model file, if it is not an embedded one.
+    """
+    contents = read_posterior(path, prior)
+    problem = contents.problem
+    return Posterior(
+        contents.inference,
+        contents.key,
+        problem,
+        None if problem is None else problem.log_density,
+        contents.chi_squared,
+        contents.provenance,
+        contents.no_problem,
+        contents.images,
+    )
+
+
+def make_posterior(key: Key[Array, ""], inference: Inference, problem: InverseProblem) -> Posterior:
+    """Adds the problem to what the engine returned for its density."""
+    # log_density = log_normalisation - r.r/2 - u.u/2, solved for r.r.
+    chi_squared = 2 * (problem.log_normalisation - inference.log_densities) - jnp.sum(
+        inference.modes**2, axis=1
+    )
+    data = int(jnp.sum(problem.observed))
+    reduced = float(chi_squared[inference.map_index]) / data if data else None
+    diagnostics = dataclasses.replace(inference.diagnostics, reduced_chi_squared=reduced)
+    card = problem.prior.card
+    return Posterior(
+        dataclasses.replace(inference, diagnostics=diagnostics),
+        key,
+        problem,
+        problem.log_density,
+        chi_squared,
+        _versions() | {"model": card.name, "model_checksum": card.checksum},
+    )
+
+
+def _infer(key, log_density_fn, dim, residual_fn, scale, budget, progress) -> Inference:
+    if budget not in _BUDGETS:
+        raise UserError(f"The budget is one of {', '.join(_BUDGETS)}, not {budget!r}.")
+    infer_key, _ = jax.random.split(read_key(key))
+    from latentuq.inference.engine import infer
+    from latentuq.inference.target import Target
+
+    target = Target(log_density_fn, dim, residual_fn, scale)
+    return infer(infer_key, target, budget=budget, progress=progress)
+
+
+def _versions() -> dict[str, str]:
+    return {"latentuq_version": latentuq.__version__, "jax_version": jax.__version__}
