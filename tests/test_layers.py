@@ -19,6 +19,7 @@ LAYERS = [
     ["covariance"],
     ["problem"],
     ["problem_file", "exact", "experiments", "baselines"],
+    ["posterior"],
     ["report"],
     ["cli"],
 ]

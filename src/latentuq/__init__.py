@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from latentuq.operators import Projection as Projection
     from latentuq.operators import RandomMask as RandomMask
     from latentuq.operators import stack as stack
+    from latentuq.posterior import Posterior as Posterior
+    from latentuq.posterior import load_posterior as load_posterior
+    from latentuq.posterior import solve as solve
+    from latentuq.posterior import solve_density as solve_density
     from latentuq.prior import FlowSize as FlowSize
     from latentuq.prior import GenerativePrior as GenerativePrior
     from latentuq.prior import VAESize as VAESize
@@ -45,6 +49,10 @@ _PUBLIC = {
     "RandomMask": "latentuq.operators",
     "stack": "latentuq.operators",
     "InverseProblem": "latentuq.problem",
+    "Posterior": "latentuq.posterior",
+    "load_posterior": "latentuq.posterior",
+    "solve": "latentuq.posterior",
+    "solve_density": "latentuq.posterior",
     "load_problem": "latentuq.problem_file",
     "save_problem": "latentuq.problem_file",
     "prior_from": "latentuq.training.user_prior",
