@@ -11,7 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import logsumexp
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Int, Key
 
 # Fewer weights than this in the tail say nothing about it.
 _FEWEST_TAIL = 5
@@ -101,6 +101,15 @@ def effective_sample_size(log_weights: Float[Array, " n"]) -> Float[Array, ""]:
     weights = jnp.exp(log_weights - _finite_max(log_weights))
     total = jnp.sum(weights)
     return jnp.where(total > 0, total**2 / jnp.where(total > 0, jnp.sum(weights**2), 1), 0)
+
+
+def systematic_index(
+    key: Key[Array, ""], log_weights: Float[Array, " n"], count: int
+) -> Int[Array, " count"]:
+    """Indices of `count` draws, each as often as its weight says, rounded up or down."""
+    levels = (jnp.arange(count) + jax.random.uniform(key)) / count
+    index = jnp.searchsorted(jnp.cumsum(jax.nn.softmax(log_weights)), levels)
+    return jnp.minimum(index, len(log_weights) - 1)
 
 
 def khat_threshold(samples: int) -> float:

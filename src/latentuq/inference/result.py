@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Mapping
-from types import MappingProxyType
 
 import equinox as eqx
 import jax
@@ -27,6 +26,14 @@ class Counts:
             self.gradients + other.gradients,
             self.jacobians + other.jacobians,
             self.hessians + other.hessians,
+        )
+
+    def __sub__(self, other: "Counts") -> "Counts":
+        return Counts(
+            self.forwards - other.forwards,
+            self.gradients - other.gradients,
+            self.jacobians - other.jacobians,
+            self.hessians - other.hessians,
         )
 
     def forward_equivalents(self, dim: int) -> int:
@@ -68,7 +75,7 @@ class Diagnostics:
     rounds: int
     counts: Counts
     forward_equivalents: int
-    seconds: Mapping[str, float] = MappingProxyType({})
+    seconds: Mapping[str, float] = dataclasses.field(default_factory=dict)
     reduced_chi_squared: float | None = None
 
 

@@ -1,0 +1,223 @@
+"""Damped Newton descent of many starts at once, in a few lanes that never wait for each other."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from latentuq.inference.target import Target
+
+
+class LocalModel(NamedTuple):
+    """psi(u + d) = value + gradient.d + d.curvature.d / 2, with psi = -ln p."""
+
+    value: Float[Array, ""]
+    gradient: Float[Array, " dim"]
+    curvature: Float[Array, "dim dim"]
+
+
+def gauss_newton(target: Target, u: Float[Array, " dim"]) -> LocalModel:
+    """The model of a least-squares problem: psi = r.r / 2 + u.u / (2 scale^2), J^T J for r's part.
+
+    Costs a Jacobian. The curvature is never negative; it stays blind to saddles.
+    """
+    assert target.residual_fn is not None
+    residual_fn, precision = target.residual_fn, target.scale**-2
+
+    def push(tangent):
+        return jax.jvp(residual_fn, (u,), (tangent,))
+
+    eye = jnp.eye(target.dim, dtype=u.dtype)
+    r, rows = jax.vmap(push, out_axes=(None, 0))(eye)
+    return LocalModel(
+        0.5 * jnp.sum(r**2) + 0.5 * precision * jnp.sum(u**2),
+        rows @ r + precision * u,
+        rows @ rows.T + precision * eye,
+    )
+
+
+def newton(target: Target, u: Float[Array, " dim"]) -> LocalModel:
+    """The model with the true Hessian, for any log density."""
+
+    def psi(u):
+        return -target.log_density_fn(u).astype(u.dtype)
+
+    def gradient_and_value(u):
+        value, gradient = jax.value_and_grad(psi)(u)
+        return gradient, (value, gradient)
+
+    hessian, (value, gradient) = jax.jacfwd(gradient_and_value, has_aux=True)(u)
+    return LocalModel(value, gradient, 0.5 * (hessian + hessian.T))
+
+
+class Ends(NamedTuple):
+    """Where each start ended.
+
+    Attributes:
+        points: The last accepted points; the start itself if psi is not finite there.
+        values: psi; inf if it never was finite.
+        curvatures: The local model's there.
+        decrements: The decrease of psi, in nats, that the local model promises there.
+        evaluations: Local models computed, idle lanes included.
+    """
+
+    points: Float[Array, "starts dim"]
+    values: Float[Array, " starts"]
+    curvatures: Float[Array, "starts dim dim"]
+    decrements: Float[Array, " starts"]
+    evaluations: Int[Array, ""]
+
+
+class _Lanes(NamedTuple):
+    """What each lane is working on; `value` is inf until the first point has been accepted."""
+
+    start: Int[Array, " lanes"]
+    point: Float[Array, "lanes dim"]
+    model: LocalModel
+    trial: Float[Array, "lanes dim"]
+    gain: Float[Array, " lanes"]
+    damping: Float[Array, " lanes"]
+    beta: Float[Array, " lanes"]
+    age: Int[Array, " lanes"]
+
+
+# Growth of the inverse temperature per step, and first damping relative to the scaled curvature.
+_HEATING = 1.6
+_DAMPING = 0.1
+
+
+@eqx.filter_jit
+def descend(
+    model_fn: Callable[[Target, Float[Array, " dim"]], LocalModel],
+    target: Target,
+    starts: Float[Array, "starts dim"],
+    betas: Float[Array, " starts"],
+    *,
+    lanes: int,
+    steps: int,
+    tolerance: float,
+    hopeless: float,
+) -> Ends:
+    """Minimises psi from every start by Levenberg-Marquardt steps.
+
+    A lane that finishes takes the next start at once, so that slow starts hold nobody up. The step
+    solves (|B| + damping D) d = -gradient, where D is B's diagonal and |B| its matrix absolute
+    value (B = curvature): downhill also where the curvature is negative. The gain ratio steers the
+    damping.
+
+    Args:
+        model_fn: `gauss_newton` or `newton`.
+        target: What to search.
+        starts: Where from.
+        betas: Inverse temperature of each start's first step: psi is beta psi + (1 - beta) times
+            that of the reference, and beta grows to 1.
+        lanes: Starts that are worked on at once.
+        steps: Most steps of one start.
+        tolerance: Newton decrement, in nats, below which a start has converged.
+        hopeless: A start that is this many nats above the best end after a third of its steps is
+            given up.
+    """
+    count, dim = starts.shape
+    lanes = min(lanes, count)
+    reference = target.scale**-2
+    rounding = 8 * jnp.finfo(starts.dtype).eps
+
+    def tempered(model: LocalModel, u, beta):
+        return LocalModel(
+            beta * model.value + (1 - beta) * 0.5 * reference * jnp.sum(u**2),
+            beta * model.gradient + (1 - beta) * reference * u,
+            beta * model.curvature + (1 - beta) * reference * jnp.eye(dim, dtype=u.dtype),
+        )
+
+    def propose(model: LocalModel, u, beta, damping):
+        """The damped step, the decrease of psi it promises, and the Newton decrement."""
+        _, gradient, curvature = tempered(model, u, beta)
+        diagonal = jnp.abs(jnp.diagonal(curvature))
+        units = jnp.sqrt(jnp.maximum(diagonal, 1e-6 * jnp.max(diagonal) + 1e-30))
+        values, vectors = jnp.linalg.eigh(curvature / units[:, None] / units)
+        values = jnp.maximum(jnp.abs(values), 1e-6)
+        force = vectors.T @ (gradient / units)
+        step = -force / (values + damping)
+        promise = -jnp.sum(force * step) - 0.5 * jnp.sum(values * step**2)
+        return vectors @ step / units, promise, 0.5 * jnp.sum(force**2 / values)
+
+    def iterate(state):
+        lane, ends, queued, rounds = state
+        trial = jax.vmap(lambda u: model_fn(target, u))(lane.trial)
+        finite = jnp.isfinite(trial.value) & jnp.all(jnp.isfinite(trial.gradient), axis=1)
+        finite &= jnp.all(jnp.isfinite(trial.curvature), axis=(1, 2))
+        old = jax.vmap(lambda *args: tempered(*args).value)(lane.model, lane.point, lane.beta)
+        new = jax.vmap(lambda *args: tempered(*args).value)(trial, lane.trial, lane.beta)
+        noise = rounding * (jnp.abs(new) + 1)
+        accept = finite & ((new <= old + noise) | (lane.age == 0))
+        ratio = jnp.where(lane.age == 0, 0.5, (old - new) / jnp.maximum(lane.gain, noise))
+        factor = jnp.where(ratio > 0.75, 0.25, jnp.where(ratio < 0.25, 3.0, 1.0))
+        damping = jnp.clip(lane.damping * jnp.where(accept, factor, 6.0), 1e-7, 1e9)
+        point = jnp.where(accept[:, None], lane.trial, lane.point)
+        model = jax.tree.map(
+            lambda a, b: jnp.where(accept.reshape(-1, *[1] * (a.ndim - 1)), a, b),
+            trial,
+            lane.model,
+        )
+        beta = jnp.minimum(1, lane.beta * _HEATING)
+        step, gain, decrement = jax.vmap(propose)(model, point, beta, damping)
+        settled = (decrement < tolerance) & (lane.beta >= 1)
+        stuck = (damping >= 1e9) | (~finite & (lane.age == 0))
+        age = lane.age + 1
+        late = (age > steps // 3) & (model.value > jnp.min(ends.values) + hopeless)
+        done = settled | stuck | late | (age >= steps)
+
+        slot = jnp.where(done, lane.start, count)
+        values = jnp.where(accept | (lane.age > 0), model.value, jnp.inf)
+        ends = Ends(
+            ends.points.at[slot].set(point, mode="drop"),
+            ends.values.at[slot].set(values, mode="drop"),
+            ends.curvatures.at[slot].set(model.curvature, mode="drop"),
+            ends.decrements.at[slot].set(decrement, mode="drop"),
+            ends.evaluations + lanes,
+        )
+        start = jnp.where(done, queued + jnp.cumsum(done) - 1, lane.start)
+        queued = queued + jnp.sum(done)
+        fresh = jnp.minimum(start, count - 1)
+        lane = _Lanes(
+            start=start,
+            point=jnp.where(done[:, None], starts[fresh], point),
+            model=model,
+            trial=jnp.where(done[:, None], starts[fresh], point + step),
+            gain=gain,
+            damping=jnp.where(done, _DAMPING, damping),
+            beta=jnp.where(done, betas[fresh], beta),
+            age=jnp.where(done, 0, age),
+        )
+        return lane, ends, queued, rounds + 1
+
+    def unfinished(state):
+        lane, _, _, _ = state
+        return jnp.any(lane.start < count)
+
+    zeros = jnp.zeros((lanes,), starts.dtype)
+    model = LocalModel(
+        zeros, jnp.zeros((lanes, dim), starts.dtype), jnp.zeros((lanes, dim, dim), starts.dtype)
+    )
+    lane = _Lanes(
+        start=jnp.arange(lanes),
+        point=starts[:lanes],
+        model=model,
+        trial=starts[:lanes],
+        gain=zeros,
+        damping=jnp.full_like(zeros, _DAMPING),
+        beta=betas[:lanes],
+        age=jnp.zeros(lanes, int),
+    )
+    ends = Ends(
+        starts,
+        jnp.full((count,), jnp.inf, starts.dtype),
+        jnp.zeros((count, dim, dim), starts.dtype),
+        jnp.full((count,), jnp.inf, starts.dtype),
+        jnp.zeros((), int),
+    )
+    _, ends, _, _ = jax.lax.while_loop(unfinished, iterate, (lane, ends, jnp.asarray(lanes), 0))
+    return ends

@@ -1,0 +1,99 @@
+"""Hamiltonian moves that spread particles over a tempered posterior."""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+from latentuq.inference.mixture import normal_draws
+from latentuq.inference.target import Target
+
+_ACCEPTANCE = 0.75
+_JITTER = 0.2
+
+
+class Moved(NamedTuple):
+    """Particles after the moves.
+
+    Attributes:
+        points: Where they were after each move.
+        acceptance: Mean probability of acceptance, move by move.
+        step: Size of the last step.
+    """
+
+    points: Float[Array, "moves particles dim"]
+    acceptance: Float[Array, " moves"]
+    step: Float[Array, ""]
+
+    @property
+    def last(self) -> Float[Array, "particles dim"]:
+        """Where they are now."""
+        return self.points[-1]
+
+
+@eqx.filter_jit
+def move(
+    key: Key[Array, ""],
+    target: Target,
+    points: Float[Array, "particles dim"],
+    factors: Float[Array, "particles dim dim"],
+    beta: Float[Array, ""],
+    *,
+    moves: int,
+    leaps: int,
+    step: Float[Array, ""] | float,
+) -> Moved:
+    """Moves every particle by Hamiltonian Monte Carlo on p^beta times reference^(1 - beta).
+
+    Each particle's momentum is preconditioned by its own factor; the step size, common to all,
+    follows the acceptance. A gradient that is not finite ends in a rejection.
+    """
+    n, dim = points.shape
+
+    def log_density(u):
+        return beta * target.log_density(u) + (1 - beta) * target.log_reference(u)
+
+    evaluate = jax.vmap(jax.value_and_grad(log_density))
+
+    def kick(momenta, gradients, size):
+        force = jnp.einsum("nji,nj->ni", factors, gradients)
+        return momenta + 0.5 * size * jnp.where(jnp.isfinite(force), force, 0)
+
+    def one_move(state, key):
+        points, values, gradients, log_step = state
+        momentum_key, jitter_key, accept_key = jax.random.split(key, 3)
+        momenta = normal_draws(momentum_key, (n, dim), points.dtype)
+        jitter = 1 + _JITTER * (2 * jax.random.uniform(jitter_key, (n, 1), points.dtype) - 1)
+        size = jnp.exp(log_step) * jitter
+
+        def leap(state, _):
+            here, momenta, _, gradients = state
+            momenta = kick(momenta, gradients, size)
+            here = here + size * jnp.einsum("nij,nj->ni", factors, momenta)
+            values, gradients = evaluate(here)
+            return (here, kick(momenta, gradients, size), values, gradients), None
+
+        start = (points, momenta, values, gradients)
+        (there, arrived, new_values, new_gradients), _ = jax.lax.scan(
+            leap, start, None, length=leaps
+        )
+        gain = new_values - values + 0.5 * jnp.sum(momenta**2 - arrived**2, axis=1)
+        chance = jnp.where(jnp.isfinite(gain), jnp.exp(jnp.minimum(gain, 0)), 0)
+        taken = jax.random.uniform(accept_key, (n,), points.dtype) < chance
+        acceptance = jnp.mean(chance)
+        state = (
+            jnp.where(taken[:, None], there, points),
+            jnp.where(taken, new_values, values),
+            jnp.where(taken[:, None], new_gradients, gradients),
+            log_step + acceptance - _ACCEPTANCE,
+        )
+        return state, (state[0], acceptance)
+
+    values, gradients = evaluate(points)
+    log_step = jnp.log(jnp.asarray(step, points.dtype))
+    (_, _, _, log_step), (visited, acceptance) = jax.lax.scan(
+        one_move, (points, values, gradients, log_step), jax.random.split(key, moves)
+    )
+    return Moved(visited, acceptance, jnp.exp(log_step))

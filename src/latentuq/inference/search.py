@@ -1,0 +1,334 @@
+"""Search for every mode: starts, descent, saddles, de-duplication, and when to stop."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Key
+
+from latentuq.inference.descent import Ends, descend, gauss_newton, newton
+from latentuq.inference.importance import effective_sample_size
+from latentuq.inference.result import Counts
+from latentuq.inference.target import Target, log_densities
+
+ROUND = 32
+"""Starts of one round; one shape, so that nothing compiles twice."""
+
+_BANK = 8192
+_LANES = 8
+_STEPS = 60
+_POLISHED = 16
+# A mode this many nats above the deepest cannot be wide enough to matter.
+_REACH = 25.0
+_HOPELESS = 60.0
+# Squared Mahalanobis distance below which two minima are one.
+_SAME = 0.5
+# A barrier lower than this, in nats, does not part two modes.
+_BARRIER = 0.2
+_SEGMENT = 8
+# Newton decrement, in nats, of a converged minimum: rounding in float32 allows no less.
+_CONVERGED = 0.01
+# Share of the mass from which a mode is relevant, and the starts without a new one that suffice.
+_RELEVANT = 0.01
+_QUIET = 24
+
+
+class Mode(NamedTuple):
+    """A local minimum of psi = -ln p.
+
+    Attributes:
+        point: Where it is.
+        value: psi there.
+        hessian: Of psi; positive definite.
+        log_mass: Laplace's estimate of ln of its mass.
+    """
+
+    point: Float[np.ndarray, " dim"]
+    value: float
+    hessian: Float[np.ndarray, "dim dim"]
+    log_mass: float
+
+
+class SearchState(NamedTuple):
+    """What the search knows.
+
+    Attributes:
+        modes: Found so far, in the order of discovery.
+        found_at: The start that found each mode.
+        values: psi at the end of each start.
+        basins: Index of the mode of each start, -1 for none.
+        independent: Whether a start was an independent draw of the reference.
+        counts: Evaluations.
+    """
+
+    modes: tuple[Mode, ...]
+    found_at: tuple[int, ...]
+    values: Float[np.ndarray, " starts"]
+    basins: Int[np.ndarray, " starts"]
+    independent: Int[np.ndarray, " starts"]
+    counts: Counts
+
+
+class Bank(NamedTuple):
+    """Draws of the reference with their log likelihoods ln p - ln reference."""
+
+    points: Float[Array, "bank dim"]
+    log_likelihoods: Float[Array, " bank"]
+
+
+def search(
+    key: Key[Array, ""],
+    target: Target,
+    rounds: int,
+    report: Callable[[SearchState], None] = lambda state: None,
+) -> SearchState:
+    """Starts descents, round by round, until no new mode of relevant mass appears.
+
+    Half of the starts are independent draws of the reference. The others come from a bank of draws
+    weighted by likelihood^beta, with beta so small that many of them matter: likely and diverse.
+    Half of these descend on the tempered posterior first.
+
+    Args:
+        key: Randomness of the starts.
+        target: What to search.
+        rounds: Most rounds.
+        report: Called after each round.
+    """
+    bank_key, *round_keys = jax.random.split(key, rounds + 1)
+    bank = make_bank(bank_key, target)
+    nothing = np.zeros(0)
+    state = SearchState(
+        (), (), nothing, nothing.astype(int), nothing.astype(bool), Counts(forwards=_BANK)
+    )
+    for round_key in round_keys:
+        starts, betas, independent = _choose_starts(round_key, target, bank)
+        state = explore(state, target, starts, betas, np.asarray(independent))
+        report(state)
+        if is_settled(state):
+            break
+    return state
+
+
+@eqx.filter_jit
+def make_bank(key: Key[Array, ""], target: Target) -> Bank:
+    """Draws the bank and evaluates the density on it."""
+    points = target.sample_reference(key, _BANK)
+    log_likelihoods = log_densities(target, points) - jax.vmap(target.log_reference)(points)
+    return Bank(points, log_likelihoods)
+
+
+@eqx.filter_jit
+def _choose_starts(key: Key[Array, ""], target: Target, bank: Bank):
+    """Alternates draws of the reference and members of the bank."""
+    prior_key, pick_key = jax.random.split(key)
+    half = ROUND // 2
+    log_likelihoods = jnp.where(jnp.isfinite(bank.log_likelihoods), bank.log_likelihoods, -jnp.inf)
+
+    def halve(_, bounds):
+        low, high = bounds
+        middle = jnp.sqrt(low * high)
+        diverse = effective_sample_size(middle * log_likelihoods) >= 3 * ROUND
+        return jnp.where(diverse, middle, low), jnp.where(diverse, high, middle)
+
+    dtype = bank.points.dtype
+    bounds = (jnp.asarray(1e-6, dtype), jnp.asarray(1.0, dtype))
+    beta, _ = jax.lax.fori_loop(0, 25, halve, bounds)
+    # The largest perturbed log weights are a draw without replacement.
+    noise = jax.random.gumbel(pick_key, log_likelihoods.shape, dtype)
+    _, picked = jax.lax.top_k(beta * log_likelihoods + noise, half)
+    prior = target.sample_reference(prior_key, half)
+    starts = jnp.stack([prior, bank.points[picked]], axis=1).reshape(ROUND, target.dim)
+    tempered = jnp.where(jnp.arange(half) % 2 == 0, jnp.maximum(beta, 0.01), 1)
+    betas = jnp.stack([jnp.ones(half, dtype), tempered.astype(dtype)], axis=1).reshape(ROUND)
+    return starts, betas, jnp.arange(ROUND) % 2 == 0
+
+
+def explore(
+    state: SearchState,
+    target: Target,
+    starts: Float[Array, "starts dim"],
+    betas: Float[Array, " starts"],
+    independent: Int[np.ndarray, " starts"],
+) -> SearchState:
+    """Descends from one round of starts and adds what was found."""
+    ends, counts = _descend(target, starts, betas)
+    points, values, curvatures = (np.asarray(part, np.float64) for part in ends[:3])
+    modes = list(state.modes)
+    found_at = list(state.found_at)
+    basins = np.full(len(points), -1)
+    finite = np.isfinite(values)
+    deepest = min([mode.value for mode in modes] + list(values[finite]), default=np.inf)
+    new: list[list[int]] = []
+    for index in np.argsort(values):
+        if not finite[index] or values[index] > deepest + _REACH:
+            continue
+        known = _nearest(points[index], values[index], curvatures[index], modes)
+        if known >= 0:
+            basins[index] = known
+            continue
+        for group in new:
+            head = group[0]
+            if _distance(points[index] - points[head], curvatures[index], curvatures[head]) < _SAME:
+                group.append(index)
+                break
+        else:
+            new.append([index])
+    new = new[:_POLISHED]
+    if new:
+        polished, more = _polish(target, points[[group[0] for group in new]])
+        counts += more
+        for group, found in zip(new, polished, strict=True):
+            for mode in found:
+                where, more = _place(target, modes, mode)
+                counts += more
+                if where == len(modes):
+                    modes.append(mode)
+                    found_at.append(len(state.values) + int(min(group)))
+                elif mode.value < modes[where].value - 1e-3:
+                    modes[where] = mode
+                basins[group] = where
+    return SearchState(
+        tuple(modes),
+        tuple(found_at),
+        np.concatenate([state.values, values]),
+        np.concatenate([state.basins, basins]),
+        np.concatenate([state.independent, independent]),
+        state.counts + counts,
+    )
+
+
+def is_settled(state: SearchState) -> bool:
+    """Whether enough starts have passed since the last new mode of relevant mass."""
+    if not state.modes:
+        return False
+    masses = np.array([mode.log_mass for mode in state.modes])
+    relevant = masses > masses.max() + np.log(_RELEVANT)
+    last = max(np.array(state.found_at)[relevant])
+    return len(state.values) - last > _QUIET
+
+
+def _descend(target: Target, starts: Array, betas: Array) -> tuple[Ends, Counts]:
+    if target.residual_fn is None:
+        ends = descend(
+            newton,
+            target,
+            starts,
+            betas,
+            lanes=_LANES,
+            steps=_STEPS,
+            tolerance=1e-3,
+            hopeless=_HOPELESS,
+        )
+        return ends, Counts(hessians=int(ends.evaluations))
+    ends = descend(
+        gauss_newton,
+        target,
+        starts,
+        betas,
+        lanes=_LANES,
+        steps=_STEPS,
+        tolerance=1e-2,
+        hopeless=_HOPELESS,
+    )
+    # The descent knows psi without the constants of the log density.
+    values = -log_densities(target, ends.points)
+    counts = Counts(jacobians=int(ends.evaluations), forwards=len(starts))
+    return ends._replace(values=values), counts
+
+
+def _polish(target: Target, points: Float[np.ndarray, "n dim"]) -> tuple[list[list[Mode]], Counts]:
+    """Newton from each point; where that ends in a saddle, both ways down from it.
+
+    Returns:
+        The minima that each point leads to: one, two from a saddle, none if nothing converged.
+    """
+    ends = _newton(target, points)
+    counts = Counts(hessians=int(ends.evaluations))
+    found: list[list[Mode]] = [[] for _ in points]
+    downhill, owners = [], []
+    for index in range(len(points)):
+        point, hessian = (np.asarray(part[index], np.float64) for part in (ends[0], ends[2]))
+        if not np.isfinite(ends.values[index]):
+            continue
+        eigenvalues, vectors = np.linalg.eigh(hessian)
+        if eigenvalues[0] < -1e-3 * abs(eigenvalues[-1]):
+            step = vectors[:, 0] / np.sqrt(abs(eigenvalues[0]))
+            downhill += [point + step, point - step]
+            owners += [index, index]
+        elif ends.decrements[index] < _CONVERGED:
+            found[index].append(make_mode(target, point, float(ends.values[index]), hessian))
+    for first in range(0, len(downhill), _POLISHED):
+        ends = _newton(target, np.array(downhill[first : first + _POLISHED]))
+        counts += Counts(hessians=int(ends.evaluations))
+        for index, owner in enumerate(owners[first : first + _POLISHED]):
+            hessian = np.asarray(ends.curvatures[index], np.float64)
+            if ends.decrements[index] < _CONVERGED and np.linalg.eigvalsh(hessian)[0] > 0:
+                point = np.asarray(ends.points[index], np.float64)
+                found[owner].append(make_mode(target, point, float(ends.values[index]), hessian))
+    return found, counts
+
+
+def _newton(target: Target, points: Float[np.ndarray, "n dim"]) -> Ends:
+    """Newton from up to a fixed number of points, padded to it."""
+    padded = np.concatenate([points, np.repeat(points[:1], _POLISHED - len(points), axis=0)])
+    starts = jnp.asarray(padded, target.dtype)
+    ends = descend(
+        newton,
+        target,
+        starts,
+        jnp.ones(_POLISHED, target.dtype),
+        lanes=_LANES,
+        steps=_STEPS,
+        tolerance=1e-4,
+        hopeless=np.inf,
+    )
+    return Ends(*(np.asarray(part) for part in ends))
+
+
+def make_mode(
+    target: Target,
+    point: Float[np.ndarray, " dim"],
+    value: float,
+    hessian: Float[np.ndarray, "dim dim"],
+) -> Mode:
+    """Laplace's mass at a minimum; a direction flatter than ten scales counts as ten scales."""
+    eigenvalues, vectors = np.linalg.eigh(hessian)
+    eigenvalues = np.maximum(eigenvalues, (10 * target.scale) ** -2)
+    log_mass = -value + 0.5 * np.sum(np.log(2 * np.pi / eigenvalues))
+    return Mode(point, value, (vectors * eigenvalues) @ vectors.T, float(log_mass))
+
+
+def _distance(gap, first, second) -> float:
+    """Squared Mahalanobis distance with the averaged precision."""
+    return float(gap @ (0.5 * (first + second)) @ gap)
+
+
+def _nearest(point, value, curvature, modes: list[Mode]) -> int:
+    """The known mode at which a descent ended, or -1."""
+    for index, mode in enumerate(modes):
+        close = _distance(point - mode.point, curvature, mode.hessian) < _SAME
+        if close and value < mode.value + 1:
+            return index
+    return -1
+
+
+def _place(target: Target, modes: list[Mode], mode: Mode) -> tuple[int, Counts]:
+    """The index of a mode among the known ones; their number if it is new."""
+    counts = Counts()
+    distances = [_distance(mode.point - m.point, mode.hessian, m.hessian) for m in modes]
+    for index in np.argsort(distances):
+        if distances[index] < _SAME:
+            return int(index), counts
+        if distances[index] > 100 * target.dim:
+            break
+        other = modes[index]
+        along = np.linspace(0, 1, _SEGMENT + 2)[1:-1, None]
+        segment = mode.point + along * (other.point - mode.point)
+        values = -log_densities(target, jnp.asarray(segment, target.dtype))
+        counts += Counts(forwards=_SEGMENT)
+        if float(jnp.max(values)) < max(mode.value, other.value) + _BARRIER:
+            return int(index), counts
+    return len(modes), counts

@@ -1,0 +1,99 @@
+"""Target: a log density made safe to search, and the normal that it is tempered towards."""
+
+import math
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Key
+
+from latentuq.errors import UserError
+from latentuq.inference.mixture import normal_draws
+
+# Points at which a density is evaluated at once: enough to keep the matrix products busy, little
+# enough that a thousand images stay in the cache.
+BATCH = 1024
+
+
+class Target(eqx.Module):
+    """ln p(u), unnormalised, with N(0, scale^2 I) as the reference where starts come from.
+
+    Attributes:
+        log_density_fn: Ln p of one point; NaN and infinities count as zero density.
+        residual_fn: r with ln p = constant - r.r / 2 - u.u / (2 scale^2), or None.
+        dim: Length of u.
+        scale: Standard deviation of the reference.
+    """
+
+    log_density_fn: Callable[[Float[Array, " dim"]], Float[Array, ""]]
+    residual_fn: Callable[[Float[Array, " dim"]], Float[Array, " data"]] | None
+    dim: int = eqx.field(static=True)
+    scale: float = eqx.field(static=True)
+
+    def __init__(
+        self,
+        log_density_fn: Callable[[Float[Array, " dim"]], Float[Array, ""]],
+        dim: int,
+        residual_fn: Callable[[Float[Array, " dim"]], Float[Array, " data"]] | None = None,
+        scale: float = 1.0,
+    ):
+        if not callable(log_density_fn):
+            raise UserError(f"The log density must be a function of u, not {log_density_fn!r}.")
+        if residual_fn is not None and not callable(residual_fn):
+            raise UserError(f"The residual must be a function of u, not {residual_fn!r}.")
+        if isinstance(dim, bool) or int(dim) != dim or dim < 1:
+            raise UserError(f"dim must be a positive whole number, not {dim!r}.")
+        if not (math.isfinite(scale) and scale > 0):
+            raise UserError(f"scale must be a positive number, not {scale!r}.")
+        self.log_density_fn = log_density_fn
+        self.residual_fn = residual_fn
+        self.dim = int(dim)
+        self.scale = float(scale)
+        _check_shapes(self)
+
+    @property
+    def dtype(self) -> jnp.dtype:
+        """Precision of the search: JAX's default."""
+        return jnp.zeros(()).dtype
+
+    def log_density(self, u: Float[Array, " dim"]) -> Float[Array, ""]:
+        """Ln p(u), -inf wherever it is not finite."""
+        value = self.log_density_fn(u).astype(u.dtype)
+        return jnp.where(jnp.isfinite(value), value, -jnp.inf)
+
+    def log_reference(self, u: Float[Array, " dim"]) -> Float[Array, ""]:
+        """Ln N(u; 0, scale^2 I)."""
+        constant = self.dim * (math.log(self.scale) + 0.5 * math.log(2 * math.pi))
+        return -0.5 * jnp.sum((u / self.scale) ** 2) - constant
+
+    def sample_reference(self, key: Key[Array, ""], n: int) -> Float[Array, "n dim"]:
+        """Independent draws of the reference."""
+        return self.scale * normal_draws(key, (n, self.dim), self.dtype)
+
+
+@eqx.filter_jit
+def log_densities(target: Target, points: Float[Array, "n dim"]) -> Float[Array, " n"]:
+    """Ln p at many points, in batches."""
+    return jax.lax.map(target.log_density, points, batch_size=min(BATCH, points.shape[0]))
+
+
+def _check_shapes(target: Target) -> None:
+    """Traces the functions once, so that what does not fit is said before anything compiles."""
+    u = jax.ShapeDtypeStruct((target.dim,), target.dtype)
+    try:
+        shape = jax.eval_shape(target.log_density_fn, u).shape
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(
+            f"The log density fails on one point of shape ({target.dim},): {error}"
+        ) from error
+    if shape != ():
+        raise UserError(f"The log density of one point must be a number, not of shape {shape}.")
+    if target.residual_fn is not None:
+        residual = jax.eval_shape(target.residual_fn, u)
+        if len(residual.shape) != 1:
+            raise UserError(
+                f"The residual of one point must be a vector, not of shape {residual.shape}."
+            )
