@@ -5,8 +5,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from densities import two_gaussians
 
+from densities import two_gaussians
 from latentuq.inference.descent import Ends, descend, gauss_newton, newton
 from latentuq.inference.target import Target
 

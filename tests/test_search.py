@@ -1,0 +1,148 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from densities import two_gaussians
+from latentuq.inference.engine import new_basin_chance
+from latentuq.inference.mixture import gaussian_mixture
+from latentuq.inference.result import Counts
+from latentuq.inference.search import (
+    ROUND,
+    Mode,
+    SearchState,
+    explore,
+    is_settled,
+    make_mode,
+    search,
+)
+from latentuq.inference.target import Target
+
+EMPTY = SearchState((), (), np.zeros(0), np.zeros(0, int), np.zeros(0, bool), Counts())
+MEANS = np.array([[-3.0, 0.0], [3.0, 0.0], [0.0, 4.0]])
+WEIGHTS = np.array([0.5, 0.3, 0.2])
+WIDTHS = np.array([0.8, 1.0, 0.6])
+# A converged descent is within sqrt(2 * 1e-3) widths of its minimum, which the other components
+# pull by less than that again.
+CLOSE = 0.1
+
+
+def three_gaussians():
+    covariances = [width**2 * np.eye(2) for width in WIDTHS]
+    return gaussian_mixture(
+        jnp.asarray(WEIGHTS, jnp.float32),
+        jnp.asarray(MEANS, jnp.float32),
+        jnp.asarray(np.array(covariances), jnp.float32),
+    )
+
+
+@pytest.fixture(scope="module")
+def found():
+    reports = []
+    target = Target(three_gaussians().log_prob, 2, scale=3.0)
+    state = search(jax.random.key(0), target, 6, reports.append)
+    return state, reports
+
+
+def test_every_mode_is_found_once(found):
+    state, _ = found
+    points = np.array([mode.point for mode in state.modes])
+    nearest = [int(np.argmin(np.linalg.norm(MEANS - point, axis=1))) for point in points]
+    assert sorted(nearest) == [0, 1, 2]
+    np.testing.assert_allclose(points, MEANS[nearest], atol=CLOSE)
+    # Laplace's mass of a component of a normalised mixture is its weight; the neighbours, at
+    # least 4.3 widths away, change that by a few times exp(-4.3^2 / 2) = 1e-4.
+    masses = np.exp([mode.log_mass for mode in state.modes])
+    np.testing.assert_allclose(masses, WEIGHTS[nearest], atol=0.01)
+    for mode, which in zip(state.modes, nearest, strict=True):
+        np.testing.assert_allclose(mode.hessian * WIDTHS[which] ** 2, np.eye(2), atol=0.02)
+
+
+def test_the_record_of_starts(found):
+    state, reports = found
+    rounds = len(reports)
+    assert len(state.values) == len(state.basins) == len(state.independent) == rounds * ROUND
+    np.testing.assert_array_equal(state.independent, np.arange(rounds * ROUND) % 2 == 0)
+    # The density has no other minima: every start ends in one of the three.
+    assert np.all(state.basins >= 0)
+    for index, first in enumerate(state.found_at):
+        members = np.flatnonzero(state.basins == index)
+        assert members[0] == first
+        np.testing.assert_allclose(state.values[members], state.modes[index].value, atol=0.02)
+    assert is_settled(state)
+    assert not any(is_settled(report) for report in reports[:-1])
+    assert state.counts.forwards >= 8192
+    # Two evaluations of each start at the least.
+    assert state.counts.hessians >= 2 * len(state.values)
+
+
+def from_starts(mixture, starts):
+    """The state after one round from given starts."""
+    starts = np.resize(starts, (ROUND, 2))
+    target = Target(mixture.log_prob, 2)
+    return explore(
+        EMPTY, target, jnp.asarray(starts, jnp.float32), jnp.ones(ROUND), np.ones(ROUND, bool)
+    )
+
+
+def test_a_saddle_is_escaped_both_ways():
+    # Nothing but rounding leads away from the plane between two equal Gaussians.
+    mixture = two_gaussians(2, 4.0)
+    state = from_starts(mixture, [[0.0, 0.5]])
+    saddle = -float(mixture.log_prob(jnp.zeros(2)))
+    assert np.all(np.abs(state.values - saddle) < 0.01)
+    points = np.array(sorted(mode.point[0] for mode in state.modes))
+    np.testing.assert_allclose(points, [-2, 2], atol=CLOSE)
+    assert all(np.linalg.eigvalsh(mode.hessian)[0] > 0 for mode in state.modes)
+
+
+# At mid-way the density is exp(-gap^2 / 8), at the modes 1/2 and a little: the barrier is 1.3 nats
+# at a gap of 4 widths and 0.15 at 2.5.
+@pytest.mark.parametrize(("gap", "count"), [(4.0, 2), (2.5, 1)])
+def test_two_minima_without_a_barrier_are_one_mode(gap, count):
+    state = from_starts(two_gaussians(2, gap), [[gap, 0.3], [-gap, 0.1], [1.0, -1.0]])
+    assert len(state.modes) == count
+    assert set(state.basins) == set(range(count))
+
+
+def test_a_later_round_recognises_what_is_known():
+    mixture = two_gaussians(2, 4.0)
+    target = Target(mixture.log_prob, 2)
+    first = from_starts(mixture, [[2.5, 0.3]])
+    assert len(first.modes) == 1
+    starts = jnp.asarray(np.resize([[1.5, 0.0], [-1.5, 0.2]], (ROUND, 2)), jnp.float32)
+    second = explore(first, target, starts, jnp.ones(ROUND), np.zeros(ROUND, bool))
+    assert len(second.modes) == 2
+    assert second.found_at == (0, ROUND + 1)
+    np.testing.assert_array_equal(second.basins[:ROUND], 0)
+    np.testing.assert_array_equal(second.basins[ROUND:], np.arange(ROUND) % 2)
+
+
+def state_with(log_masses, found_at, starts):
+    modes = tuple(Mode(np.zeros(1), 0.0, np.eye(1), log_mass) for log_mass in log_masses)
+    return EMPTY._replace(modes=modes, found_at=tuple(found_at), values=np.zeros(starts))
+
+
+def test_the_search_ends_when_no_mode_of_relevant_mass_is_new():
+    assert not is_settled(EMPTY)
+    assert not is_settled(state_with([0.0], [0], 24))
+    assert is_settled(state_with([0.0], [0], 25))
+    assert not is_settled(state_with([0.0, -1.0], [0, 20], 40))
+    # Less than one per cent of the heaviest does not count.
+    assert is_settled(state_with([0.0, -5.0], [0, 20], 40))
+
+
+def test_good_turing_counts_the_basins_of_independent_starts():
+    basins = np.array([0, 1, 0, 2, 0, 1, 3, -1])
+    independent = np.array([1, 1, 1, 1, 1, 1, 0, 1], bool)
+    # Independent starts: basin 0 three times, 1 twice, 2 once, none once; 3 is not theirs.
+    state = EMPTY._replace(basins=basins, independent=independent)
+    assert new_basin_chance(state) == pytest.approx(1 / 7)
+    assert np.isnan(new_basin_chance(EMPTY))
+
+
+def test_a_flat_direction_counts_as_ten_scales():
+    target = Target(lambda u: -0.5 * u[0] ** 2, 2, scale=2.0)
+    mode = make_mode(target, np.zeros(2), 0.0, np.diag([4.0, 0.0]))
+    np.testing.assert_allclose(mode.hessian, np.diag([4.0, 20.0**-2]))
+    assert mode.log_mass == pytest.approx(np.log(2 * np.pi) + np.log(0.5) + np.log(20))
