@@ -16,7 +16,7 @@ from latentuq.inference.search import ROUND, Mode, SearchState, explore
 from latentuq.inference.target import Target
 
 # Posterior draws that descend to their modes, in rounds of the search's shape.
-_PROBE_ROUNDS = 4
+_PROBE_ROUNDS = 2
 
 
 class Membership(NamedTuple):

@@ -14,7 +14,7 @@ from latentuq.inference.importance import effective_sample_size
 from latentuq.inference.result import Counts
 from latentuq.inference.target import Target, log_densities
 
-ROUND = 32
+ROUND = 64
 """Starts of one round; one shape, so that nothing compiles twice."""
 
 _BANK = 8192
@@ -33,7 +33,7 @@ _SEGMENT = 8
 _CONVERGED = 0.01
 # Share of the mass from which a mode is relevant, and the starts without a new one that suffice.
 _RELEVANT = 0.01
-_QUIET = 24
+_QUIET = 40
 
 
 class Mode(NamedTuple):
