@@ -106,6 +106,19 @@ def test_tempered_starts_end_at_the_posterior_minimum():
     np.testing.assert_allclose(ends.points, np.ones((12, 2)), atol=0.15)
 
 
+def test_heating_starts_at_the_reference_and_ends_at_the_posterior():
+    target = Target(two_gaussians(2, 4.0, (0.7, 0.3)).log_prob, 2)
+    starts = np.array([[0.05, 0.5], [-0.05, -3.0], [0.5, 2.0], [2.0, 1.0]])
+    # Cold, the first step minimises u.u / 2, but for the damping of 0.1: a share 0.1 / 1.1 is left.
+    cold = run(newton, target, starts, betas=1e-6, steps=2)
+    np.testing.assert_allclose(cold.points, starts / 11, atol=1e-4)
+    ends = run(newton, target, starts, betas=0.05)
+    assert np.all(ends.decrements < TOLERANCE)
+    np.testing.assert_allclose(np.abs(ends.points), np.tile([2.0, 0.0], (4, 1)), atol=0.1)
+    # log(20) / log(1.6) = 7 steps of heating and about as many to converge, in each of four lanes.
+    assert ends.evaluations < 4 * 20
+
+
 def test_a_wall_of_nan_is_no_end_and_no_trap():
     starts = np.array(STARTS)
     starts[:6, 0] = -3 - np.arange(6)
@@ -127,6 +140,8 @@ def from_the_ridge():
 def test_newton_goes_downhill_where_the_curvature_is_negative():
     ends = from_the_ridge()
     assert np.all(ends.decrements < TOLERANCE)
+    # Thirteen rounds of four lanes: without |B| the first steps would be far too long.
+    assert ends.evaluations <= 4 * 13
     # Every end is a minimum, at 2 up to the neighbour's pull of exp(-8) and the tolerance.
     assert np.all(np.linalg.eigvalsh(ends.curvatures) > 0)
     distance = np.linalg.norm(np.abs(ends.points) - np.array([2.0, 0.0]), axis=1)

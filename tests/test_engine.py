@@ -1,3 +1,5 @@
+import itertools
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -190,7 +192,7 @@ def test_progress_comes_in_stages(banana):
         assert list(dict.fromkeys(names)) == order
         assert names == sorted(names, key=order.index)
         seconds = [report.seconds for report in reports]
-        assert all(first < second for first, second in zip(seconds, seconds[1:], strict=False))
+        assert all(first < second for first, second in itertools.pairwise(seconds))
         assert all(report.modes.shape[1] == 2 and report.message for report in reports)
         assert reports[-1].message == posts[budget].verdict
         np.testing.assert_array_equal(reports[-1].weights, posts[budget].weights)

@@ -8,6 +8,9 @@ from latentuq.inference.engine import new_basin_chance
 from latentuq.inference.mixture import gaussian_mixture
 from latentuq.inference.result import Counts
 from latentuq.inference.search import (
+    _QUIET as QUIET,
+)
+from latentuq.inference.search import (
     ROUND,
     Mode,
     SearchState,
@@ -125,11 +128,11 @@ def state_with(log_masses, found_at, starts):
 
 def test_the_search_ends_when_no_mode_of_relevant_mass_is_new():
     assert not is_settled(EMPTY)
-    assert not is_settled(state_with([0.0], [0], 24))
-    assert is_settled(state_with([0.0], [0], 25))
-    assert not is_settled(state_with([0.0, -1.0], [0, 20], 40))
+    assert not is_settled(state_with([0.0], [0], QUIET))
+    assert is_settled(state_with([0.0], [0], QUIET + 1))
+    assert not is_settled(state_with([0.0, -1.0], [0, 20], QUIET + 5))
     # Less than one per cent of the heaviest does not count.
-    assert is_settled(state_with([0.0, -5.0], [0, 20], 40))
+    assert is_settled(state_with([0.0, -5.0], [0, 20], QUIET + 5))
 
 
 def test_good_turing_counts_the_basins_of_independent_starts():
