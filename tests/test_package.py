@@ -46,7 +46,9 @@ def test_versions_agree():
     assert f"## {latentuq.__version__}" in (ROOT / "CHANGELOG.md").read_text()
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/priors.md", "docs/problems.md"])
+@pytest.mark.parametrize(
+    "document", ["README.md", "docs/priors.md", "docs/problems.md", "docs/inference.md"]
+)
 def test_python_in_the_documents_runs(document, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)

@@ -1,7 +1,5 @@
 import dataclasses
 import math
-import sys
-from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -492,8 +490,7 @@ class TestSolve:
             calls.append((target, budget, progress))
             return post.inference
 
-        engine = SimpleNamespace(infer=infer)
-        monkeypatch.setitem(sys.modules, "latentuq.inference.engine", engine)
+        monkeypatch.setattr("latentuq.posterior.solve.infer", infer)
         found = solve(KEY, problem, budget="preview", progress=print)
         target, budget, progress = calls[0]
         u = jnp.ones(DIM)

@@ -285,7 +285,7 @@ def _newton(target: Target, points: Float[np.ndarray, "n dim"]) -> Ends:
         tolerance=1e-4,
         hopeless=np.inf,
     )
-    return Ends(*(np.asarray(part) for part in ends))
+    return jax.tree.map(np.asarray, ends)
 
 
 def make_mode(

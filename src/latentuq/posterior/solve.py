@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,14 +10,14 @@ from jaxtyping import Array, Float, Key
 
 import latentuq
 from latentuq.errors import UserError
+from latentuq.inference.engine import Progress, infer
 from latentuq.inference.result import Inference
+from latentuq.inference.target import Target
 from latentuq.posterior.file import read_posterior
 from latentuq.posterior.posterior import LogDensity, Posterior
 from latentuq.posterior.sampling import read_key
 from latentuq.prior import GenerativePrior
 from latentuq.problem import InverseProblem
-
-_BUDGETS = ("preview", "default", "thorough")
 
 
 def solve(
@@ -26,7 +25,7 @@ def solve(
     problem: InverseProblem,
     *,
     budget: str = "default",
-    progress: Callable[[Any], None] | None = None,
+    progress: Callable[[Progress], None] | None = None,
 ) -> Posterior:
     """Finds every mode of p(u | y), weighs them, and certifies the answer.
 
@@ -52,7 +51,7 @@ def solve_density(
     scale: float = 1.0,
     *,
     budget: str = "default",
-    progress: Callable[[Any], None] | None = None,
+    progress: Callable[[Progress], None] | None = None,
 ) -> Posterior:
     """The same inference on any log density; the posterior has no image part.
 
@@ -122,12 +121,7 @@ def make_posterior(key: Key[Array, ""], inference: Inference, problem: InversePr
 
 
 def _infer(key, log_density_fn, dim, residual_fn, scale, budget, progress) -> Inference:
-    if budget not in _BUDGETS:
-        raise UserError(f"The budget is one of {', '.join(_BUDGETS)}, not {budget!r}.")
     infer_key, _ = jax.random.split(read_key(key))
-    from latentuq.inference.engine import infer
-    from latentuq.inference.target import Target
-
     target = Target(log_density_fn, dim, residual_fn, scale)
     return infer(infer_key, target, budget=budget, progress=progress)
 
