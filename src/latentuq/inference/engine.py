@@ -23,7 +23,7 @@ from latentuq.inference.membership import Membership, assign
 from latentuq.inference.mixture import Defensive, Mixture
 from latentuq.inference.refine import begin, climb, climb_counts, defensive
 from latentuq.inference.result import Counts, Diagnostics, Inference, SearchRecord
-from latentuq.inference.search import SearchState, search
+from latentuq.inference.search import ROUND, SearchState, explore, search
 from latentuq.inference.target import Target
 from latentuq.inference.verdict import Evidence, give_verdict
 
@@ -76,6 +76,9 @@ _DEGREES = 10.0
 # the mass in tails that none of their draws reached. Refining ends below the second.
 _GAUSSIAN_KHAT = 0.3
 _REFINED_KHAT = 0.65
+_SAFE_ERROR = 0.2
+# How often the draws with the largest weights may lead to modes that the search has missed.
+_SECOND_LOOKS = 3
 
 
 def infer(
@@ -110,11 +113,23 @@ def infer(
         ),
     )
     fits, counts = _fit_modes(fit_key, target, found, order)
-    counts += found.counts
     mixture = _mixture(target, fits)
+    draws = _pilot(pilot_key, target, mixture, limits)
+    counts += Counts(forwards=limits.draws)
+    for repeat in range(_SECOND_LOOKS if limits.climbs else 0):
+        found = _look_again(found, target, draws)
+        wider = _relevant_modes(found)
+        if wider == order:
+            break
+        order = wider
+        fits, more = _fit_modes(fit_key, target, found, order)
+        mixture = _mixture(target, fits)
+        draws = _pilot(jax.random.fold_in(pilot_key, repeat), target, mixture, limits)
+        counts += more + Counts(forwards=limits.draws)
+    counts += found.counts
     clock.stage("fit", "fitted", "A Gaussian has been fitted to each mode.", _means(target, fits))
 
-    draws, proposal, climbs, more = _certify(pilot_key, climb_key, target, mixture, limits)
+    draws, proposal, climbs, more = _refine(climb_key, target, mixture, draws, limits)
     counts += more
     membership = assign(probe_key, target, found, order, fits, proposal, draws, refined=climbs > 0)
     counts += membership.counts
@@ -208,21 +223,30 @@ def _mixture(target: Target, fits: list[EL2OFit]) -> Mixture:
     )
 
 
-def _certify(
-    pilot_key, climb_key, target: Target, mixture: Mixture, limits: Budget
+def _pilot(key, target: Target, mixture: Mixture, limits: Budget) -> WeightedDraws:
+    proposal = Defensive(mixture, scale=target.scale)
+    return importance_sample(key, target.log_density, proposal, limits.draws)
+
+
+def _look_again(found: SearchState, target: Target, draws: WeightedDraws) -> SearchState:
+    """Descends from the draws that the mixture explains worst: a missed mode shows there first."""
+    ratios = draws.log_densities - draws.log_proposals
+    _, worst = jax.lax.top_k(jnp.where(jnp.isfinite(ratios), ratios, -jnp.inf), ROUND)
+    betas = jnp.ones(ROUND, draws.draws.dtype)
+    return explore(found, target, draws.draws[worst], betas, np.zeros(ROUND, bool))
+
+
+def _refine(
+    key: Key[Array, ""], target: Target, mixture: Mixture, draws: WeightedDraws, limits: Budget
 ) -> tuple[WeightedDraws, Defensive, int, Counts]:
-    """Importance sampling from the mixture; if its weights have a heavy tail, from better ones.
+    """Better proposals, as long as the importance weights have a heavy tail.
 
     Every set of draws is fresh: it had no part in making its proposal.
     """
-    proposal = Defensive(mixture, scale=target.scale)
-    draws = importance_sample(pilot_key, target.log_density, proposal, limits.draws)
-    counts = Counts(forwards=limits.draws)
-    best = draws, proposal
-    ladder = begin(mixture)
-    climbs = 0
+    best = draws, Defensive(mixture, scale=target.scale)
+    ladder, counts, climbs = begin(mixture), Counts(), 0
     while climbs < limits.climbs and not _is_safe(draws, climbs):
-        move_key, draw_key = jax.random.split(jax.random.fold_in(climb_key, climbs))
+        move_key, draw_key = jax.random.split(jax.random.fold_in(key, climbs))
         ladder = climb(move_key, target, ladder, draws)
         proposal = defensive(ladder, target)
         draws = importance_sample(draw_key, target.log_density, proposal, limits.draws)
@@ -235,7 +259,8 @@ def _certify(
 
 def _is_safe(draws: WeightedDraws, climbs: int) -> bool:
     limit = _REFINED_KHAT if climbs else _GAUSSIAN_KHAT
-    return bool(draws.khat < limit) and bool(draws.ess > 100)
+    steady = bool(draws.log_evidence_error < _SAFE_ERROR)
+    return bool(draws.khat < limit) and bool(draws.ess > 100) and steady
 
 
 def _assemble(
@@ -269,6 +294,7 @@ def _assemble(
             khat=float(draws.khat),
             threshold=khat_threshold(len(draws.draws)),
             ess=float(draws.ess),
+            evidence_error=float(draws.log_evidence_error),
             starts=len(found.values),
             minimum=bool(found.modes),
             missed_mass=missed,

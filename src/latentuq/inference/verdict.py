@@ -11,6 +11,7 @@ class Evidence(NamedTuple):
         khat: Of the fresh draws.
         threshold: What it must not exceed.
         ess: Effective number of draws.
+        evidence_error: Of ln evidence, from the weights as they are.
         starts: Of the search.
         minimum: Whether the search found a minimum at all.
         missed_mass: Estimated mass of modes that were not found.
@@ -21,6 +22,7 @@ class Evidence(NamedTuple):
     khat: float
     threshold: float
     ess: float
+    evidence_error: float
     starts: int
     minimum: bool
     missed_mass: float
@@ -30,6 +32,7 @@ class Evidence(NamedTuple):
 
 _FEWEST = 100
 _MOST_MISSED = 0.05
+_LARGEST_ERROR = 0.5
 
 
 def give_verdict(evidence: Evidence) -> str:
@@ -51,6 +54,8 @@ def give_verdict(evidence: Evidence) -> str:
         )
     if e.ess < _FEWEST:
         return f"unreliable: the draws are worth only {e.ess:.0f} independent ones."
+    if e.evidence_error > _LARGEST_ERROR:
+        return f"unreliable: ln evidence is uncertain by {e.evidence_error:.1f}."
     if e.missed_mass > _MOST_MISSED:
         return (
             f"unreliable: {e.missed_mass:.0%} of the mass lies in modes that only one of"
