@@ -151,9 +151,10 @@ def hide_lighter(state):
     )
 
 
-# How many of ten hidden modes are noticed, at the least: a mode as wide as the reference is always
-# met by some of its draws; one of a third of its width, in ten dimensions, by 2 of 10.
-@pytest.mark.parametrize(("width", "noticed"), [(1.0, 10), (0.5, 1)])
+# How many of ten hidden modes are noticed, at the least. Some of the proposal's draws from the
+# reference fall into the basin of either; without the descent from the draws with the largest
+# weights only 2 of 10 are noticed at width 0.5.
+@pytest.mark.parametrize(("width", "noticed"), [(1.0, 10), (0.5, 9)])
 def test_a_hidden_mode_is_found_again_or_the_answer_is_unreliable(monkeypatch, width, noticed):
     monkeypatch.setattr(engine, "search", lambda *arguments: hide_lighter(search(*arguments)))
     mixture = two_gaussians(DIM, 4.0, (0.7, 0.3), (width, width))

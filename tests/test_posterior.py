@@ -1,5 +1,6 @@
 import dataclasses
 import math
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -490,7 +491,7 @@ class TestSolve:
             calls.append((target, budget, progress))
             return post.inference
 
-        monkeypatch.setattr("latentuq.posterior.solve.infer", infer)
+        monkeypatch.setattr(sys.modules["latentuq.posterior.solve"], "infer", infer)
         found = solve(KEY, problem, budget="preview", progress=print)
         target, budget, progress = calls[0]
         u = jnp.ones(DIM)
