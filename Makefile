@@ -42,8 +42,10 @@ models: env
 	done
 
 # Measures what is missing in docs/results and writes its pages.
-results: env
+results: env-test
 	$(BIN)/python benchmarks/priors.py
+	$(BIN)/python benchmarks/references.py
+	$(BIN)/python benchmarks/inference.py
 
 # Writes the lock files anew from pyproject.toml.
 lock: $(BIN)/python
