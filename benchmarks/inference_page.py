@@ -112,7 +112,7 @@ accuracy at most 0.57. {outside} of {len(rows)} are outside, {silent} of them wi
 reference's draws but not its evidence. `weights`: largest difference between our weights and the
 reference draws' responsibilities. `missed`: mass in modes that at most one start found. The
 reference's runs share one plan of temperatures and steps per problem, so that its error does not
-contain how much plans differ (see the section on plans)."""
+contain how much plans differ."""
 
 
 def within(cell: dict[str, Any]) -> bool:
