@@ -38,7 +38,8 @@ PAGE = ROOT / "docs" / "results" / "references.md"
 MODEL = "mnist"
 IMAGES = (1, 6, 12, 18)
 SETTINGS = {"particles": 1024, "moves": 4, "ess": 0.5}
-FEWEST_RUNS, MOST_RUNS = 4, 16
+# Four runs can agree by chance: the first four of solidmask-1 did, and were 0.3 nats off.
+FEWEST_RUNS, MOST_RUNS = 8, 16
 # Of the ln evidence in nats, and of the mean of u in posterior standard deviations.
 LARGEST_ERROR, LARGEST_MEAN_ERROR = 0.1, 0.05
 DRAWS_KEPT = 2000
@@ -187,7 +188,8 @@ def accurate(cell: dict[str, Any]) -> bool:
 
 
 def finished(cell: dict[str, Any]) -> bool:
-    return accurate(cell) or len(cell["runs"]) >= MOST_RUNS
+    runs = len(cell["runs"])
+    return runs >= MOST_RUNS or (runs >= FEWEST_RUNS and accurate(cell))
 
 
 def pool_draws(runs: list[Run]) -> Float[np.ndarray, "n dim"]:
