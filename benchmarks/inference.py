@@ -36,7 +36,7 @@ from latentuq.problem import InverseProblem
 from latentuq.store import load_prior
 from latentuq.two_sample import two_sample_accuracy
 from priors import ROOT, best_seconds, commit, decoder_flops, flow_flops
-from references import IMAGES, MODEL, SETTINGS, read_references
+from references import IMAGES, MODEL, SETTINGS, read_references, read_spread
 
 CELLS = ROOT / "docs" / "results" / "inference.json"
 PAGE = ROOT / "docs" / "results" / "inference.md"
@@ -140,6 +140,7 @@ def measure_cost(corruption: str, image: int) -> dict[str, Any]:
         "seconds": result.seconds,
         "forward_equivalents": result.forward_equivalents,
         "log_evidence": float(result.log_evidence or np.nan),
+        "sd": read_spread(corruption, image),
     }
     return runs
 
@@ -157,7 +158,7 @@ def measure_hidden(corruption: str, image: int, seed: int) -> dict[str, Any]:
         state = original(*args)
         near = [float(np.linalg.norm(mode.point - found)) for mode in state.modes]
         gone = int(np.argmin(near)) if near else -1
-        if not near or near[gone] > 1e-2:
+        if not near or near[gone] > 0.1:
             return state
         rest = state.basins != gone
         kept = [index for index in range(len(state.modes)) if index != gone]
@@ -175,25 +176,15 @@ def measure_hidden(corruption: str, image: int, seed: int) -> dict[str, Any]:
         post = solve(problem, seed)
     finally:
         engine.search = original
+    # Along soft directions a mode is located to a few hundredths; other modes are far away.
     distances = np.linalg.norm(np.asarray(post.modes) - found, axis=1)
     return {
         "hidden": float(whole.weights[1]),
-        "found_again": bool(distances.min() < 1e-2),
+        "found_again": bool(distances.min() < 0.1),
         "evidence_change": float(post.log_evidence - whole.log_evidence),
         "verdict": post.verdict,
         "verdict_whole": whole.verdict,
     }
-
-
-def measure_plans() -> dict[str, Any]:
-    """SMC on the masked 2, every run with a plan of its own: what sharing a plan hides."""
-    problem = make("solidmask", 1)
-    settings: dict[str, Any] = dict(SETTINGS)
-    runs = [
-        smc(jax.random.key(100 + seed), problem.log_density, problem.dim, **settings).log_evidence
-        for seed in range(4)
-    ]
-    return {"log_evidences": runs}
 
 
 def measure_kernel() -> dict[str, Any]:
@@ -248,7 +239,6 @@ def cells() -> dict[str, Callable[[], dict[str, Any]]]:
             name = f"hidden {corruption} {image}"
             measurements[name] = partial(measure_hidden, corruption, image, 0)
     measurements["kernel"] = measure_kernel
-    measurements["plans"] = measure_plans
     return measurements
 
 

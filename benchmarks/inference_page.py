@@ -15,7 +15,7 @@ def write_page(cells: Cells, path: Path) -> None:
     """Writes every section whose cells exist."""
     sections = [
         section
-        for make in (_exact, _images, _plans, _repeatability, _cost, _hidden, _kernel)
+        for make in (_exact, _images, _repeatability, _cost, _hidden, _kernel)
         if (section := make(cells))
     ]
     commits = ", ".join(sorted({cell["commit"] for cell in cells.values()}))
@@ -110,9 +110,7 @@ accuracy at most 0.57. {outside} of {len(rows)} are outside, {silent} of them wi
 
 `bridge` is Meng and Wong's bridge sampling between our draws and the reference's: it uses the
 reference's draws but not its evidence. `weights`: largest difference between our weights and the
-reference draws' responsibilities. `missed`: mass in modes that at most one start found. The
-reference's runs share one plan of temperatures and steps per problem, so that its error does not
-contain how much plans differ."""
+reference draws' responsibilities. `missed`: mass in modes that at most one start found."""
 
 
 def within(cell: dict[str, Any]) -> bool:
@@ -123,19 +121,6 @@ def within(cell: dict[str, Any]) -> bool:
         and cell["weight_gap"] <= 0.05
         and cell["two_sample_accuracy"] <= 0.57
     )
-
-
-def _plans(cells: Cells) -> str:
-    if "plans" not in cells:
-        return ""
-    runs = np.array(cells["plans"]["log_evidences"])
-    pooled = np.logaddexp.reduce(runs) - np.log(len(runs))
-    return f"""### Plans
-
-The masked 2 (`solidmask` 1) once more by SMC, every run with a plan of its own: ln evidence
-{", ".join(f"{value:.2f}" for value in runs)}, pooled {pooled:.2f}, standard deviation
-{np.std(runs, ddof=1):.2f}. The runs of the reference, which share a plan, agree among themselves
-to 0.1 and are off together."""
 
 
 def _repeatability(cells: Cells) -> str:
@@ -176,6 +161,9 @@ def _cost(cells: Cells) -> str:
         default, preview, smc = cell["default"], cell["preview"], cell["smc"]
         runs = [c["log_evidence"] for n, c in images.items() if n.startswith(problem + " seed")]
         spread = np.std(runs, ddof=1) if len(runs) > 1 else np.nan
+        # Half of a call of SMC is its plan, which its repetitions may share.
+        repeats = max(1, (smc["sd"] / spread) ** 2)
+        equal = 0.5 * (1 + repeats)
         rows.append(
             [
                 problem,
@@ -185,12 +173,16 @@ def _cost(cells: Cells) -> str:
                 f"{smc['forward_equivalents'] / default['forward_equivalents']:.1f}",
                 f"{default['seconds'] / preview['seconds']:.1f}",
                 f"{spread:.3f}",
+                f"{smc['sd']:.2f}",
+                f"{equal * smc['seconds'] / default['seconds']:.0f}",
+                f"{equal * smc['forward_equivalents'] / default['forward_equivalents']:.0f}",
             ]
         )
     if not rows:
         return ""
     titles = ["problem", "default s", "preview s", "SMC s", "default Mfe", "preview Mfe", "SMC Mfe"]
     titles += ["SMC / default s", "SMC / default fe", "default / preview s", "our sd of ln Z"]
+    titles += ["SMC's sd", "at equal error: s", "at equal error: fe"]
     return f"""## Cost
 
 Medians of three solves without compilation, and one call of SMC from the prior (1024 particles,
@@ -198,9 +190,9 @@ its own plan included), one after the other in one process.
 
 {table(titles, rows)}
 
-Mfe: million forward equivalents. One SMC run has a standard deviation of ln evidence of 0.1 to 0.3
-([references.md](references.md)); at the same error as ours it would need (its sd / our sd)^2 runs,
-so the ratios at equal error are larger by that factor."""
+Mfe: million forward equivalents. Our standard deviation of ln evidence is that of the seeds above,
+SMC's that of the runs of [references.md](references.md). At equal error SMC needs n = (its sd / our
+sd)^2 runs; they may share a plan, as dear as a run, so that its cost is (1 + n) / 2 calls."""
 
 
 def _hidden(cells: Cells) -> str:

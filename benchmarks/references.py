@@ -86,6 +86,12 @@ def read_references() -> dict[tuple[str, int], Reference]:
     }
 
 
+def read_spread(corruption: str, image: int) -> float:
+    """Standard deviation of ln evidence over the published runs of one problem."""
+    runs = json.loads(CELLS.read_text())["problems"][Problem(corruption, image).name]["runs"]
+    return float(np.std([run["log_evidence"] for run in runs], ddof=1))
+
+
 def problems() -> list[Problem]:
     """All 16, the paper's own four first."""
     own = [Problem(name, experiment.image) for name, experiment in EXPERIMENTS.items()]
@@ -244,7 +250,7 @@ def publish(prior: GenerativePrior, cells: dict[str, Any], arrays: dict[str, np.
 def row(problem: Problem, cell: dict[str, Any]) -> list[str]:
     runs = cell["runs"]
     gradients = np.mean([run["gradients"] for run in runs])
-    spread = np.std([run["log_evidence"] for run in runs], ddof=1)
+    spread = read_spread(*problem)
     return [
         f"`{problem.corruption}`",
         str(problem.image),

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from densities import two_gaussians
-from latentuq.inference.engine import new_basin_chance
 from latentuq.inference.mixture import gaussian_mixture
 from latentuq.inference.result import Counts
 from latentuq.inference.search import (
@@ -17,6 +16,7 @@ from latentuq.inference.search import (
     explore,
     is_settled,
     make_mode,
+    new_basin_chance,
     search,
 )
 from latentuq.inference.target import Target

@@ -145,7 +145,7 @@ def descend(
         return vectors @ step / units, promise, 0.5 * jnp.sum(force**2 / values)
 
     def iterate(state):
-        lane, ends, queued, rounds = state
+        lane, ends, queued = state
         trial = jax.vmap(lambda u: model_fn(target, u))(lane.trial)
         finite = jnp.isfinite(trial.value) & jnp.all(jnp.isfinite(trial.gradient), axis=1)
         finite &= jnp.all(jnp.isfinite(trial.curvature), axis=(1, 2))
@@ -192,10 +192,10 @@ def descend(
             beta=jnp.where(done, betas[fresh], beta),
             age=jnp.where(done, 0, age),
         )
-        return lane, ends, queued, rounds + 1
+        return lane, ends, queued
 
     def unfinished(state):
-        lane, _, _, _ = state
+        lane, _, _ = state
         return jnp.any(lane.start < count)
 
     zeros = jnp.zeros((lanes,), starts.dtype)
@@ -219,5 +219,5 @@ def descend(
         jnp.full((count,), jnp.inf, starts.dtype),
         jnp.zeros((), int),
     )
-    _, ends, _, _ = jax.lax.while_loop(unfinished, iterate, (lane, ends, jnp.asarray(lanes), 0))
+    _, ends, _ = jax.lax.while_loop(unfinished, iterate, (lane, ends, jnp.asarray(lanes)))
     return ends

@@ -11,12 +11,11 @@ from jaxtyping import Array, Float, Int, Key
 from latentuq.inference.el2o import EL2OFit
 from latentuq.inference.importance import WeightedDraws, systematic_index
 from latentuq.inference.mixture import Defensive, Mixture
-from latentuq.inference.result import Counts
 from latentuq.inference.search import ROUND, Mode, SearchState, explore
-from latentuq.inference.target import Target
+from latentuq.inference.target import BATCH, Target
 
 # Posterior draws that descend to their modes, in rounds of the search's shape.
-_PROBE_ROUNDS = 2
+_PROBE_ROUNDS = 4
 
 
 class Membership(NamedTuple):
@@ -30,7 +29,6 @@ class Membership(NamedTuple):
         shares: How much of each component belongs to each mode; rows sum to one.
         probes: Effective number of probes behind each row of `shares`; inf where it is exact.
         basins: Index into `modes` of each start of the search, -1 for none.
-        counts: Evaluations.
     """
 
     modes: tuple[Mode, ...]
@@ -40,62 +38,76 @@ class Membership(NamedTuple):
     shares: Float[np.ndarray, "components modes"]
     probes: Float[np.ndarray, " components"]
     basins: Int[np.ndarray, " starts"]
-    counts: Counts
+
+
+class Probes(NamedTuple):
+    """Posterior draws that have descended to their modes.
+
+    Attributes:
+        state: What the search knows after them.
+        points: Where they began; none for an unrefined proposal.
+        basins: Index of the mode of each, -1 for none.
+    """
+
+    state: SearchState
+    points: Float[Array, "probes dim"] | None = None
+    basins: Int[np.ndarray, " probes"] = np.zeros(0, int)
+
+
+def probe(key: Key[Array, ""], target: Target, found: SearchState, draws: WeightedDraws) -> Probes:
+    """Descends from posterior draws, which may find modes that the search has missed."""
+    points = draws.draws[systematic_index(key, draws.log_weights, _PROBE_ROUNDS * ROUND)]
+    state = found
+    for rows in jnp.split(points, _PROBE_ROUNDS):
+        state = explore(state, target, rows)
+    return Probes(state, points, state.basins[len(found.values) :])
 
 
 def assign(
-    key: Key[Array, ""],
     target: Target,
     found: SearchState,
-    order: list[int],
-    fits: list[EL2OFit],
+    fits: dict[int, EL2OFit],
     proposal: Defensive,
     draws: WeightedDraws,
-    refined: bool,
+    probes: Probes,
 ) -> Membership:
     """Divides the components of the proposal among the modes.
 
-    An unrefined proposal has one component per mode. For a refined one, posterior draws descend to
-    their modes, and a component belongs to the modes of the draws that it is responsible for. That
-    may find modes which the search has missed: they join the answer.
+    An unrefined proposal has one component per mode. A component of a refined one belongs to the
+    modes of the probes that it is responsible for; modes that only probes found join the answer.
     """
     components = proposal.mixture.components
+    order = list(fits)
     if not order:
         return _without_modes(target, found, draws, components)
-    if not refined:
+    if probes.points is None:
         shares = np.eye(components, len(order))
         shares[len(order) :, 0] = 1
-        return _membership(
-            found.modes, order, fits, shares, np.full(components, np.inf), found, Counts()
-        )
-    state = found
-    index = systematic_index(key, draws.log_weights, _PROBE_ROUNDS * ROUND)
-    # Neighbours in the draws are independent of each other, so any order will do.
-    probes = draws.draws[index]
-    for rows in jnp.split(probes, _PROBE_ROUNDS):
-        betas = jnp.ones(ROUND, rows.dtype)
-        state = explore(state, target, rows, betas, np.zeros(ROUND, bool))
-    reached = state.basins[len(found.values) :]
-    order = order + sorted(set(reached[reached >= 0]) - set(order))
-    place = {mode: rank for rank, mode in enumerate(order)}
-    hits = np.zeros((len(reached), len(order)))
-    for row, basin in enumerate(reached):
-        if basin >= 0:
-            hits[row, place[basin]] = 1
-    responsible = np.asarray(_responsibilities(proposal.mixture, probes))
+        exact = np.full(components, np.inf)
+        return _membership(found.modes, order, fits, shares, exact, found)
+    order += sorted({int(basin) for basin in probes.basins if basin >= 0} - set(order))
+    hits = probes.basins[:, None] == np.array(order)
+    responsible = np.asarray(responsibilities(proposal.mixture, probes.points))
     seen = responsible.T @ hits
     number = seen.sum(axis=1)
     # A component that no probe speaks for goes to the mode in whose Gaussian it lies.
-    guess = _nearest_mode(np.asarray(proposal.mixture.means), [state.modes[i] for i in order])
+    modes = probes.state.modes
+    guess = _nearest_mode(np.asarray(proposal.mixture.means), [modes[index] for index in order])
     shares = (seen + 0.1 * guess) / (number + 0.1)[:, None]
-    spent = state.counts - found.counts
-    return _membership(state.modes, order, fits, shares, number + 0.1, found, spent)
+    return _membership(modes, order, fits, shares, number + 0.1, found)
 
 
-def _membership(modes, order, fits, shares, probes, found: SearchState, counts) -> Membership:
+def _membership(
+    modes: tuple[Mode, ...],
+    order: list[int],
+    fits: dict[int, EL2OFit],
+    shares: Float[np.ndarray, "components modes"],
+    probes: Float[np.ndarray, " components"],
+    found: SearchState,
+) -> Membership:
     chosen = tuple(modes[index] for index in order)
-    means = [np.asarray(fit.mean) for fit in fits]
-    factors = [np.asarray(fit.factor) for fit in fits]
+    means = [np.asarray(fit.mean) for fit in fits.values()]
+    factors = [np.asarray(fit.factor) for fit in fits.values()]
     for mode in chosen[len(fits) :]:
         means.append(mode.point)
         factors.append(np.linalg.cholesky(np.linalg.inv(mode.hessian)))
@@ -104,11 +116,11 @@ def _membership(modes, order, fits, shares, probes, found: SearchState, counts) 
         chosen,
         np.array(means),
         np.array(factors),
-        tuple(float(fit.value) for fit in fits) + (float("nan"),) * (len(order) - len(fits)),
+        tuple(float(fit.value) for fit in fits.values())
+        + (float("nan"),) * (len(order) - len(fits)),
         shares,
         probes,
         np.array([place.get(int(basin), -1) for basin in found.basins], int),
-        counts,
     )
 
 
@@ -128,7 +140,6 @@ def _without_modes(
         np.ones((components, 1)),
         np.full(components, np.inf),
         np.full(len(found.values), -1),
-        Counts(),
     )
 
 
@@ -146,5 +157,9 @@ def _nearest_mode(
 
 
 @eqx.filter_jit
-def _responsibilities(mixture: Mixture, points: Float[Array, "n dim"]) -> Array:
-    return jax.vmap(mixture.responsibilities)(points)
+def responsibilities(
+    mixture: Mixture, points: Float[Array, "n dim"]
+) -> Float[Array, "n components"]:
+    """Of each component for each point, in batches."""
+    batch = min(BATCH, len(points))
+    return jax.lax.map(mixture.responsibilities, points, batch_size=batch)

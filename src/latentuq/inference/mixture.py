@@ -139,19 +139,14 @@ class Defensive(eqx.Module):
 
     def log_prob(self, u: Float[Array, " dim"]) -> Float[Array, ""]:
         """Ln q(u)."""
-        return self.with_mixture_log_prob(self.mixture.log_prob(u), u)
-
-    def with_mixture_log_prob(
-        self, log_prob: Float[Array, ""], u: Float[Array, " dim"]
-    ) -> Float[Array, ""]:
-        """Ln q(u), given the mixture's part of it."""
         dim = self.mixture.dim
         normal = (
             -0.5 * jnp.sum((u / self.scale) ** 2)
             - dim * jnp.log(self.scale)
             - 0.5 * dim * math.log(2 * math.pi)
         )
-        return jnp.logaddexp(jnp.log1p(-self.share) + log_prob, jnp.log(self.share) + normal)
+        mixture = self.mixture.log_prob(u)
+        return jnp.logaddexp(jnp.log1p(-self.share) + mixture, jnp.log(self.share) + normal)
 
     def sample(self, key: Key[Array, ""], n: int) -> Float[Array, "n dim"]:
         """Independent draws."""

@@ -5,12 +5,14 @@ from typing import NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Key
 
+from latentuq.inference.el2o import EL2OFit
 from latentuq.inference.expectation import component_terms, fit_mixture
 from latentuq.inference.importance import WeightedDraws, effective_sample_size, systematic_index
-from latentuq.inference.mixture import Defensive, Mixture
+from latentuq.inference.mixture import Mixture
 from latentuq.inference.moves import move
 from latentuq.inference.result import Counts
 from latentuq.inference.target import Target
@@ -135,9 +137,24 @@ def _refit(key: Key[Array, ""], fit: Mixture, points: Array) -> Mixture:
     return fit_mixture(points, _reseeded(key, fit, points), _ITERATIONS)
 
 
-def defensive(ladder: Ladder, target: Target) -> Defensive:
-    """The importance proposal of a ladder."""
-    return Defensive(ladder.mixture, scale=target.scale)
+def admit(ladder: Ladder, newcomers: list[EL2OFit], shares: Float[np.ndarray, " modes"]) -> Ladder:
+    """Puts Gaussians in the place of the weakest components of the coldest rung.
+
+    Args:
+        ladder: Where to.
+        newcomers: The Gaussians.
+        shares: Of each, relative to all that the rung holds already.
+    """
+    cold = ladder.fits[0]
+    slots = jnp.argsort(cold.log_weights)[: len(newcomers)]
+    log_weights = cold.log_weights.at[slots].set(jnp.log(jnp.asarray(shares, cold.means.dtype)))
+    cold = Mixture(
+        log_weights - logsumexp(log_weights),
+        cold.means.at[slots].set(jnp.stack([fit.mean for fit in newcomers])),
+        cold.factors.at[slots].set(jnp.stack([fit.factor for fit in newcomers])),
+        cold.degrees,
+    )
+    return Ladder((cold, *ladder.fits[1:]), ladder.step)
 
 
 def _tempered(log_weights: Float[Array, " n"], least: float) -> Float[Array, " n"]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -44,6 +45,24 @@ class Counts:
             + (dim + 1) * self.jacobians
             + 3 * (dim + 1) * self.hessians
         )
+
+
+class Progress(NamedTuple):
+    """A partial answer.
+
+    Attributes:
+        stage: "map", "modes", "fitted" or "certified".
+        message: One sentence for people.
+        modes: Found so far; in the stage "map" the deepest alone.
+        weights: Their weights, as far as known.
+        seconds: Since the start.
+    """
+
+    stage: str
+    message: str
+    modes: Float[Array, "modes dim"]
+    weights: Float[Array, " modes"] | None
+    seconds: float
 
 
 @dataclasses.dataclass(frozen=True)

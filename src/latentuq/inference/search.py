@@ -150,10 +150,20 @@ def explore(
     state: SearchState,
     target: Target,
     starts: Float[Array, "starts dim"],
-    betas: Float[Array, " starts"],
-    independent: Int[np.ndarray, " starts"],
+    betas: Float[Array, " starts"] | None = None,
+    independent: Int[np.ndarray, " starts"] | None = None,
 ) -> SearchState:
-    """Descends from one round of starts and adds what was found."""
+    """Descends from one round of starts and adds what was found.
+
+    Args:
+        state: What is known.
+        target: What to search.
+        starts: A round of them.
+        betas: Where each begins to descend on the tempered posterior; by default none does.
+        independent: Which are independent draws of the reference; by default none is.
+    """
+    betas = jnp.ones(len(starts), starts.dtype) if betas is None else betas
+    independent = np.zeros(len(starts), bool) if independent is None else independent
     ends, counts = _descend(target, starts, betas)
     points, values, curvatures = (np.asarray(part, np.float64) for part in ends[:3])
     modes = list(state.modes)
@@ -208,6 +218,15 @@ def is_settled(state: SearchState) -> bool:
     relevant = masses > masses.max() + np.log(_RELEVANT)
     last = max(np.array(state.found_at)[relevant])
     return len(state.values) - last > _QUIET
+
+
+def new_basin_chance(found: SearchState) -> float:
+    """Good-Turing: basins reached once by the independent starts, over the number of these."""
+    independent = found.basins[found.independent.astype(bool)]
+    if not len(independent):
+        return float("nan")
+    counts = np.bincount(independent[independent >= 0], minlength=1)
+    return float(np.sum(counts == 1) / len(independent))
 
 
 def _descend(target: Target, starts: Array, betas: Array) -> tuple[Ends, Counts]:

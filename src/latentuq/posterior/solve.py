@@ -10,8 +10,8 @@ from jaxtyping import Array, Float, Key
 
 import latentuq
 from latentuq.errors import UserError
-from latentuq.inference.engine import Progress, infer
-from latentuq.inference.result import Inference
+from latentuq.inference.engine import infer
+from latentuq.inference.result import Inference, Progress
 from latentuq.inference.target import Target
 from latentuq.posterior.file import read_posterior
 from latentuq.posterior.posterior import LogDensity, Posterior

@@ -1,0 +1,122 @@
+"""The last step of the inference: modes weighed and sorted, the certificate, the verdict."""
+
+import time
+from collections.abc import Callable
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from latentuq.inference.importance import WeightedDraws, khat_threshold, mode_weights
+from latentuq.inference.membership import Membership, responsibilities
+from latentuq.inference.mixture import Defensive
+from latentuq.inference.result import Counts, Diagnostics, Inference, Progress, SearchRecord
+from latentuq.inference.search import SearchState, new_basin_chance
+from latentuq.inference.target import Target
+from latentuq.inference.verdict import Evidence, give_verdict
+
+
+class Clock:
+    """Times the stages and reports them."""
+
+    def __init__(self, report: Callable[[Progress], None] | None):
+        self.start = self.last = time.perf_counter()
+        self.seconds: dict[str, float] = {}
+        self.report = report or (lambda _: None)
+
+    def mark(self, name: str) -> None:
+        """Adds the time since the last mark to a stage."""
+        now = time.perf_counter()
+        self.seconds[name] = self.seconds.get(name, 0.0) + now - self.last
+        self.last = now
+
+    def stage(
+        self,
+        name: str,
+        stage: str,
+        message: str,
+        modes: Float[np.ndarray | Array, "modes dim"],
+        weights: Float[Array, " modes"] | None = None,
+    ) -> None:
+        """Marks a stage and reports what it found."""
+        self.mark(name)
+        self.report(Progress(stage, message, jnp.asarray(modes), weights, self.last - self.start))
+
+
+def assemble(
+    clock: Clock,
+    target: Target,
+    found: SearchState,
+    proposal: Defensive,
+    draws: WeightedDraws,
+    membership: Membership,
+    *,
+    climbs: int,
+    counts: Counts,
+    preview: bool,
+) -> Inference:
+    """Weighs the modes, heaviest first, and writes the verdict."""
+    dtype = draws.draws.dtype
+    weights, errors = weigh(proposal, draws, membership)
+    order = np.argsort(-np.nan_to_num(weights), kind="stable")
+    weights, errors = weights[order], errors[order]
+    ranks = np.argsort(order)
+    basins = np.where(membership.basins >= 0, ranks[np.maximum(membership.basins, 0)], -1)
+    starts = np.bincount(basins[basins >= 0], minlength=len(order))
+    missed = float(np.sum(np.nan_to_num(weights)[starts <= 1]))
+    verdict = give_verdict(
+        Evidence(
+            khat=float(draws.khat),
+            threshold=khat_threshold(len(draws.draws)),
+            ess=float(draws.ess),
+            evidence_error=float(draws.log_evidence_error),
+            starts=len(found.values),
+            minimum=bool(found.modes),
+            missed_mass=missed,
+            climbs=climbs,
+            preview=preview,
+        )
+    )
+    modes = [membership.modes[index] for index in order]
+    points = jnp.asarray(np.array([mode.point for mode in modes]), dtype)
+    clock.stage("certify", "certified", verdict, points, jnp.asarray(weights, dtype))
+    return Inference(
+        modes=points,
+        log_densities=jnp.asarray([-mode.value for mode in modes], dtype),
+        weights=jnp.asarray(weights, dtype),
+        weight_errors=jnp.asarray(errors, dtype),
+        means=jnp.asarray(membership.means[order], dtype),
+        factors=jnp.asarray(membership.factors[order], dtype),
+        proposal=proposal,
+        membership=jnp.asarray(membership.shares[:, order], dtype),
+        draws=draws,
+        search=SearchRecord(
+            jnp.asarray(-found.values, dtype), jnp.asarray(basins), jnp.asarray(found.independent)
+        ),
+        diagnostics=Diagnostics(
+            khat=float(draws.khat),
+            ess=float(draws.ess),
+            draws=len(draws.draws),
+            el2o=tuple(membership.el2o[index] for index in order),
+            missed_mass=missed,
+            new_basin_chance=new_basin_chance(found),
+            rounds=climbs,
+            counts=counts,
+            forward_equivalents=counts.forward_equivalents(target.dim),
+            seconds=dict(clock.seconds),
+        ),
+        verdict=verdict,
+    )
+
+
+def weigh(
+    proposal: Defensive, draws: WeightedDraws, membership: Membership
+) -> tuple[Float[np.ndarray, " modes"], Float[np.ndarray, " modes"]]:
+    """Posterior mass of each mode and its standard error."""
+    by_component = responsibilities(proposal.mixture, draws.draws)
+    shares = jnp.asarray(membership.shares, draws.draws.dtype)
+    weights, errors = mode_weights(draws, by_component @ shares)
+    masses, _ = mode_weights(draws, by_component)
+    # Shares that were counted on probes carry the error of that count.
+    counting = (masses**2 / jnp.asarray(membership.probes)) @ (shares * (1 - shares))
+    return np.asarray(weights), np.asarray(jnp.sqrt(errors**2 + counting))
