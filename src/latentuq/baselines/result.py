@@ -1,13 +1,16 @@
-"""What every baseline returns, and how independent runs are pooled."""
+"""What every baseline is given and returns, and how independent runs are pooled."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
 from latentuq.errors import UserError
+
+LogDensity = Callable[[Float[Array, " dim"]], Float[Array, ""]]
+"""Unnormalised log density of one point."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,9 +12,6 @@ evidence is biased (by -0.07 nats on a 10-dimensional Gaussian with 1024 particl
 it is thrown away; a second, independent pass with that plan is free of the bias.
 """
 
-import importlib.util
-import time
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -24,11 +21,12 @@ import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from latentuq.baselines.result import BaselineResult
+from latentuq.baselines.requirements import require_blackjax
+from latentuq.baselines.result import BaselineResult, LogDensity
+from latentuq.baselines.timing import Timer
 from latentuq.errors import UserError
 
-LogDensity = Callable[[Float[Array, " dim"]], Float[Array, ""]]
-
+_Timer = Timer
 _ACCEPTANCE = 0.8
 # Mean length of a trajectory, in standard deviations: a quarter of a Gaussian's period.
 _LENGTH = np.pi / 2
@@ -154,8 +152,7 @@ def plan_smc(
     scale: float = 1.0,
 ) -> Plan:
     """Finds temperatures, mass matrices and step sizes by one adaptive pass; see `smc`."""
-    if importlib.util.find_spec("blackjax") is None:
-        raise UserError("SMC needs blackjax: install it with `pip install latentuq[baselines]`.")
+    require_blackjax("SMC")
     if particles < 2 or moves < 1 or not 0 < ess < 1 or not scale > 0:
         raise UserError(
             "SMC needs particles >= 2, moves >= 1, 0 < ess < 1 and scale > 0, not"
@@ -177,23 +174,6 @@ class _Size(NamedTuple):
     ess: float
 
 
-class _Timer:
-    """Runs compiled functions, with the time of compilation kept apart."""
-
-    def __init__(self):
-        self.seconds = 0.0
-        self.compile_seconds = 0.0
-
-    def run(self, function: Any, *arguments: Any) -> Any:
-        start = time.perf_counter()
-        compiled = function.lower(*arguments).compile()
-        middle = time.perf_counter()
-        result = jax.block_until_ready(compiled(*arguments))
-        self.compile_seconds += middle - start
-        self.seconds += time.perf_counter() - middle
-        return result
-
-
 class _Pass(NamedTuple):
     """All that one pass from the prior to the density leaves."""
 
@@ -201,7 +181,7 @@ class _Pass(NamedTuple):
     stages: list[Stage]
     reports: list[Report]
     size: _Size
-    timer: _Timer
+    timer: Timer
 
     @property
     def gradients(self) -> int:
@@ -226,7 +206,7 @@ def _run(
     """One pass: through the planned stages, or through stages adapted on the way."""
     target = Tempered(log_density_fn, jnp.asarray(scale, jnp.float32))
     start_key, loop_key = jax.random.split(key)
-    timer = _Timer()
+    timer = Timer()
     cloud = timer.run(_start, start_key, target, dim, size)
     if not np.any(np.isfinite(cloud.log_likelihood)):
         raise UserError(
