@@ -65,3 +65,22 @@ def odd(
 ) -> Odd:
     parts = (bend, neck, mean, precision, heavy, slope, ring, low, high, outside)
     return Odd(*(jnp.asarray(part, bool if part is heavy else float) for part in parts))
+
+
+class Quadratic(eqx.Module):
+    """ln p = ln N(u; mean, precision^-1) + log_evidence, for any symmetric precision."""
+
+    mean: jax.Array
+    precision: jax.Array
+    log_evidence: jax.Array
+
+    def log_density(self, u):
+        gap = u - self.mean
+        log_det = jnp.linalg.slogdet(self.precision)[1]
+        constant = 0.5 * (log_det - u.size * np.log(2 * np.pi)) + self.log_evidence
+        return constant - 0.5 * gap @ self.precision @ gap
+
+
+def quadratic(mean: ArrayLike, covariance: ArrayLike, log_evidence: float = 0.0) -> Quadratic:
+    precision = jnp.linalg.inv(jnp.asarray(covariance, float))
+    return Quadratic(jnp.asarray(mean, float), precision, jnp.asarray(log_evidence))
