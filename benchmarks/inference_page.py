@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from latentuq.files import atomic_path
-from priors import table
+from latentuq.markdown import table
 
 Cells = dict[str, Any]
 

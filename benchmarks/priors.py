@@ -23,6 +23,7 @@ import numpy as np
 from latentuq.cli.models import format_value, summary
 from latentuq.data import read_images
 from latentuq.files import atomic_path
+from latentuq.markdown import table
 from latentuq.options import nested, read_toml, replace
 from latentuq.prior import init_vae
 from latentuq.store import embedded_models, load_prior, read_card
@@ -172,11 +173,6 @@ def measure_missing() -> None:
 def commit() -> str:
     command = ["git", "rev-parse", "--short", "HEAD"]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.strip()
-
-
-def table(titles: list[str], rows: list[list[str]]) -> str:
-    lines = [titles, ["---"] * len(titles), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def models_section() -> str:

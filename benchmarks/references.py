@@ -26,11 +26,12 @@ from latentuq.data.cache import cache_dir
 from latentuq.errors import UserError
 from latentuq.experiments import EXPERIMENTS, make_problem
 from latentuq.files import atomic_path
+from latentuq.markdown import table
 from latentuq.prior import GenerativePrior
 from latentuq.problem import InverseProblem
 from latentuq.store import load_prior
 from latentuq.tensors import read_tensors, write_tensors
-from priors import ROOT, commit, table
+from priors import ROOT, commit
 
 CELLS = ROOT / "docs" / "results" / "references.json"
 DRAWS = ROOT / "docs" / "results" / "references.safetensors"

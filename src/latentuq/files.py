@@ -43,6 +43,14 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
             beside.unlink(missing_ok=True)
 
 
+def make_folder(path: Path) -> None:
+    """Makes a folder for output, if it is not there."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"The folder {path} cannot be made: {_reason(error)}.") from None
+
+
 def _flush(path: Path) -> None:
     with path.open("rb+") as file:
         os.fsync(file.fileno())

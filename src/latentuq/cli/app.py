@@ -2,7 +2,7 @@
 
 import typer
 
-from latentuq.cli import data, demo, models, problem, train
+from latentuq.cli import bench, data, demo, models, problem, train
 
 app = typer.Typer(
     help="Bayesian inverse problems with generative priors.",
@@ -15,6 +15,7 @@ app.command()(train.train)
 app.command()(models.models)
 app.command()(problem.problem)
 app.command()(demo.demo)
+app.command()(bench.bench)
 
 
 @app.callback(invoke_without_command=True)

@@ -24,6 +24,7 @@ def demo(
     import jax
 
     from latentuq.cli.models import print_metrics
+    from latentuq.files import make_folder
     from latentuq.report.prior_sheet import draw_prior_sheet, save_figure
     from latentuq.store import load_prior
 
@@ -31,10 +32,7 @@ def demo(
     sheet = output / "prior_samples.png"
     if sheet.exists() and not force:
         raise UserError(f"{sheet} exists; --force overwrites it.")
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"The folder {output} cannot be made: {error.strerror}.") from None
+    make_folder(output)
     save_figure(draw_prior_sheet(jax.random.key(seed), prior), sheet)
     if as_json:
         typer.echo(json.dumps({"figures": [str(sheet)], "metrics": dict(prior.card.metrics)}))

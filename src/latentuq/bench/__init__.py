@@ -1,0 +1,1 @@
+"""Our inference beside every baseline, on the same problems, in one process."""

@@ -1,0 +1,183 @@
+"""docs/results/bench.md and its figure, from the cells of a run."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from latentuq.bench.methods import METHODS
+from latentuq.bench.run import Cells
+from latentuq.experiments import EXPERIMENTS
+from latentuq.files import atomic_path
+from latentuq.markdown import table
+
+# Colour-blind-safe (Okabe and Ito), one per problem.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
+_MARKERS = "o^sDv<>Pp*hXd"
+
+
+def write_page(cells: Cells, setup: dict[str, Any], folder: Path, command: str) -> Path:
+    """Writes the page and the figure beside the cells."""
+    done = [name for name in EXPERIMENTS if any(_runs(cells, m, name) for m in METHODS)]
+    figure = folder / "bench.png"
+    save_figure(cells, figure)
+    sections = "\n\n".join(_problem(cells, corruption) for corruption in done)
+    text = f"""# Our inference beside the others
+
+Written by `{command}` from [bench.json](bench.json), prior `{setup["model"]}` (sha256
+{setup["model_checksum"][:12]}). Every method ran in one process, one after the other and then all
+again; slow ones ran once. Times are medians without compilation, which is listed apart. Ground
+truth: [references.md](references.md).
+
+![Error against time](bench.png)
+
+{summary(cells, done)}
+
+{sections}
+
+`evidence`: ln evidence minus the reference's; SVI and cross-coding give lower bounds, NUTS and the
+Gibbs samplers none. `weights`: largest error of the masses of the two heaviest modes. `two-sample`:
+accuracy of a classifier that tells draws from the reference's (0.5: it cannot). `energy`, `CRPS`:
+scores of the true image, model error included; lower is better. `time`: relative to ours.
+"""
+    page = folder / "bench.md"
+    with atomic_path(page) as temporary:
+        temporary.write_text(text)
+    return page
+
+
+def _runs(cells: Cells, method: str, corruption: str) -> list[dict[str, Any]]:
+    """The finished repeats of one method on one problem."""
+    named = [
+        cell for name, cell in cells.items() if name.rsplit(" ", 1)[0] == f"{method} {corruption}"
+    ]
+    return [cell for cell in named if "error" not in cell]
+
+
+def median(runs: list[dict[str, Any]], name: str) -> float:
+    """Of a number over repeats; NaN where a method does not have it."""
+    values = [run[name] for run in runs if run.get(name) is not None]
+    return float(np.median(values)) if values else np.nan
+
+
+def _size(runs: list[dict[str, Any]], name: str) -> float:
+    """Median magnitude."""
+    values = [abs(run[name]) for run in runs if run.get(name) is not None]
+    return float(np.median(values)) if values else np.nan
+
+
+def _problem(cells: Cells, corruption: str) -> str:
+    """The table of one problem."""
+    ours = median(_runs(cells, "latentuq", corruption), "seconds")
+    rows = []
+    for name, method in METHODS.items():
+        runs = _runs(cells, name, corruption)
+        if not runs:
+            continue
+        seconds = [run["seconds"] for run in runs]
+        rows.append(
+            [
+                method.title,
+                f"{np.median(seconds):.2f}",
+                f"{min(seconds):.2f}-{max(seconds):.2f}" if len(runs) > 1 else "",
+                f"{np.median(seconds) / ours:.2f}",
+                f"{median(runs, 'compile_seconds'):.1f}"
+                if name not in ("latentuq", "preview")
+                else "",
+                f"{median(runs, 'gradients') / 1e3:.0f}",
+                f"{median(runs, 'forward_equivalents') / 1e6:.2f}",
+                _signed(median(runs, "evidence_gap")),
+                f"{median(runs, 'weight_gap'):.3f}",
+                f"{median(runs, 'two_sample_accuracy'):.3f}",
+                f"{median(runs, 'energy'):.3f}",
+                f"{median(runs, 'crps'):.4f}",
+            ]
+        )
+    titles = ["method", "seconds", "spread", "time", "compile s", "thousand gradients", "Mfe"]
+    titles += ["evidence", "weights", "two-sample", "energy", "CRPS"]
+    experiment = EXPERIMENTS[corruption]
+    heading = f"## {corruption}, image {experiment.image}"
+    return f"{heading}\n\n{experiment.summary}\n\n{table(titles, rows)}"
+
+
+def _signed(value: float) -> str:
+    return "" if np.isnan(value) else f"{value:+.2f}"
+
+
+def summary(cells: Cells, done: list[str]) -> str:
+    """Speed ratios, smallest over the problems, and whether anything faster is as accurate."""
+    rows = []
+    for name, method in METHODS.items():
+        ratios, errors = [], []
+        for corruption in done:
+            ours, theirs = _runs(cells, "latentuq", corruption), _runs(cells, name, corruption)
+            if not ours or not theirs or name == "latentuq":
+                continue
+            ratios.append(median(theirs, "seconds") / median(ours, "seconds"))
+            errors.append(
+                [
+                    _size(theirs, part) > _size(ours, part)
+                    for part in ("evidence_gap", "weight_gap", "two_sample_accuracy")
+                ]
+            )
+        if ratios:
+            worse = np.array(errors)
+            rows.append(
+                [
+                    method.title,
+                    f"{min(ratios):.2f}",
+                    f"{max(ratios):.2f}",
+                    *(f"{int(column.sum())} of {len(column)}" for column in worse.T),
+                ]
+            )
+    titles = ["method", "time / ours, least", "most", "evidence worse", "weights worse"]
+    return f"""## In short
+
+{table([*titles, "two-sample worse"], rows)}
+
+Time relative to ours over the problems, and on how many of them the method's median error is larger
+than ours (a method without evidence is not counted as worse)."""
+
+
+def save_figure(cells: Cells, path: Path) -> None:
+    """Two-sample accuracy above one half against time, all methods, log-log."""
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+    figure = Figure(figsize=(9, 5), layout="constrained")
+    panels = figure.subplots(1, 2, sharex=True)
+    parts = {
+        "two_sample_accuracy": "two-sample accuracy - 0.5",
+        "evidence_gap": "|error of ln evidence| (nats)",
+    }
+    shown = []
+    for (part, label), axis in zip(parts.items(), panels, strict=True):
+        for marker, (name, method) in zip(_MARKERS * 2, METHODS.items(), strict=False):
+            for colour, corruption in zip(_COLOURS, EXPERIMENTS, strict=True):
+                runs = _runs(cells, name, corruption)
+                error = _size(runs, part) - (0.5 if part == "two_sample_accuracy" else 0)
+                if not runs or np.isnan(error):
+                    continue
+                ours = name == "latentuq"
+                axis.plot(
+                    median(runs, "seconds"),
+                    max(error, 0.005),
+                    marker,
+                    color=colour,
+                    markersize=11 if ours else 6,
+                    markerfacecolor=colour if ours else "none",
+                )
+                if (marker, method.title) not in shown:
+                    shown.append((marker, method.title))
+        axis.set(xscale="log", yscale="log", xlabel="seconds", ylabel=label)
+        axis.grid(alpha=0.25, which="both", linewidth=0.5)
+    handles = [
+        Line2D([], [], color=c, lw=4, label=n) for c, n in zip(_COLOURS, EXPERIMENTS, strict=True)
+    ]
+    handles += [
+        Line2D([], [], color="black", marker=marker, lw=0, markerfacecolor="none", label=title)
+        for marker, title in shown
+    ]
+    figure.legend(handles=handles, loc="outside right upper", fontsize=8, frameon=False)
+    with atomic_path(path) as temporary:
+        figure.savefig(temporary, dpi=130)

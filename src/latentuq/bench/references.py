@@ -1,0 +1,33 @@
+"""Published ground truth: evidences and draws of image posteriors by many runs of SMC."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from latentuq.errors import UserError
+from latentuq.prior import GenerativePrior
+from latentuq.tensors import read_tensors
+
+KIND = "references"
+
+
+class Reference(NamedTuple):
+    """Ground truth of one posterior."""
+
+    log_evidence: float
+    error: float
+    draws: Float[np.ndarray, "n dim"]
+
+
+def read_references(path: Path, prior: GenerativePrior) -> dict[tuple[str, int], Reference]:
+    """References by (corruption, image), checked to be of this prior."""
+    header, arrays = read_tensors(path, KIND)
+    if header["setup"]["model"]["checksum"] != prior.card.checksum:
+        raise UserError(f"{path} is of another model: run python benchmarks/references.py.")
+    found = {}
+    for name, cell in header["problems"].items():
+        corruption, image = name.rsplit("-", 1)
+        found[corruption, int(image)] = Reference(cell["log_evidence"], cell["error"], arrays[name])
+    return found

@@ -1,0 +1,193 @@
+"""Runs methods on problems, measures each against ground truth, and saves cells as they finish."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key
+
+from latentuq.baselines import BaselineResult
+from latentuq.bench.methods import METHODS
+from latentuq.bench.references import Reference
+from latentuq.calibration.statistics import crps, energy_score
+from latentuq.data import load_digits
+from latentuq.errors import UserError
+from latentuq.experiments import EXPERIMENTS, make_problem
+from latentuq.files import atomic_path
+from latentuq.posterior import Posterior, solve
+from latentuq.posterior.maps import draw_images
+from latentuq.prior import GenerativePrior
+from latentuq.problem import InverseProblem
+from latentuq.two_sample import FEWEST_DRAWS, two_sample_accuracy
+
+Cells = dict[str, dict[str, Any]]
+
+_IMAGES = 400
+
+
+def cell_name(method: str, corruption: str, repeat: int) -> str:
+    """Names a cell."""
+    return f"{method} {corruption} {repeat}"
+
+
+def run_bench(
+    prior: GenerativePrior,
+    references: dict[tuple[str, int], Reference],
+    path: Path,
+    methods: Sequence[str],
+    corruptions: Sequence[str],
+    repeats: int,
+    seed: int = 0,
+    report: Callable[[str, dict[str, Any]], None] = lambda name, cell: None,
+) -> Cells:
+    """Measures what is missing: all methods on all problems, then all again.
+
+    Slow methods are run once. A method that does not apply to a problem has an `error` in place of
+    its numbers.
+
+    Args:
+        prior: Of all problems.
+        references: Ground truth.
+        path: The JSON file of the cells.
+        methods: Names in `METHODS`.
+        corruptions: Names in `EXPERIMENTS`, each with the paper's image.
+        repeats: Of the methods that are not slow.
+        seed: Of the first repeat.
+        report: Called with the name and the contents of each new cell.
+    """
+    for name, known in [*((m, METHODS) for m in methods), *((c, EXPERIMENTS) for c in corruptions)]:
+        if name not in known:
+            raise UserError(f"There is no {name!r} to compare; there are {', '.join(known)}.")
+    setup = {"model": prior.card.name, "model_checksum": prior.card.checksum, "seed": seed}
+    cells = read_cells(path, setup)
+    posteriors: dict[str, Posterior] = {}
+    for repeat in range(repeats):
+        for corruption in corruptions:
+            for method in methods:
+                name = cell_name(method, corruption, repeat)
+                if name in cells or (repeat and METHODS[method].slow):
+                    continue
+                if corruption not in posteriors:
+                    posteriors[corruption] = _compiled(prior, corruption, seed)
+                reference = references[corruption, EXPERIMENTS[corruption].image]
+                key = jax.random.key(seed + repeat)
+                cells[name] = measure(key, method, corruption, posteriors[corruption], reference)
+                write_cells(path, setup, cells)
+                report(name, cells[name])
+    return cells
+
+
+def _compiled(prior: GenerativePrior, corruption: str, seed: int) -> Posterior:
+    """Our posterior of a problem, from a second run: nothing is left to compile in a third."""
+    image = load_digits().digit(EXPERIMENTS[corruption].image)
+    problem = make_problem(prior, corruption, image)
+    solve(jax.random.key(seed + 1000), problem)
+    solve(jax.random.key(seed), problem, budget="preview")
+    return solve(jax.random.key(seed), problem)
+
+
+def measure(
+    key: Key[Array, ""], method: str, corruption: str, post: Posterior, reference: Reference
+) -> dict[str, Any]:
+    """One run of one method: what it cost and how far it is from the truth."""
+    run_key, score_key = jax.random.split(key)
+    problem = post.problem
+    assert problem is not None
+    try:
+        result = METHODS[method].run(run_key, problem, post)
+    except UserError as error:
+        return {"error": str(error)}
+    image = load_digits().digit(EXPERIMENTS[corruption].image)
+    return {
+        "seconds": result.seconds,
+        "compile_seconds": result.compile_seconds,
+        "gradients": result.gradients,
+        "forward_equivalents": result.forward_equivalents,
+        "log_evidence": result.log_evidence,
+        "evidence_gap": _gap(result, reference),
+        "reference_error": reference.error,
+        **compare_draws(score_key, post, result.draws, reference.draws),
+        **score_images(score_key, problem, result.draws, np.asarray(image)),
+    }
+
+
+def _gap(result: BaselineResult, reference: Reference) -> float | None:
+    if result.log_evidence is None:
+        return None
+    return result.log_evidence - reference.log_evidence
+
+
+def compare_draws(
+    key: Key[Array, ""],
+    post: Posterior,
+    draws: Float[np.ndarray, "n dim"],
+    truth: Float[np.ndarray, "m dim"],
+) -> dict[str, Any]:
+    """Masses of the two heaviest modes and two-sample accuracy, against reference draws.
+
+    Modes are told apart by our posterior's responsibilities for both sets of draws.
+    """
+    theirs = np.mean(post.responsibilities(truth), axis=0)
+    finite = draws[np.all(np.isfinite(draws), axis=1)]
+    heaviest = np.argsort(-theirs)[:2]
+    if not len(finite):
+        return {"weight_gap": 1.0, "two_sample_accuracy": 1.0, "distinct_draws": 0}
+    found = np.mean(post.responsibilities(finite), axis=0)
+    distinct = np.unique(finite, axis=0)
+    np.random.default_rng(0).shuffle(distinct)
+    number = min(len(distinct), len(truth), 1000)
+    # Draws that repeat a few points are not draws: nothing is left to compare.
+    accuracy = 1.0
+    if number >= FEWEST_DRAWS:
+        accuracy = two_sample_accuracy(
+            key, jnp.asarray(distinct[:number]), jnp.asarray(truth[:number])
+        )
+    return {
+        "weight_gap": float(np.max(np.abs(found - theirs)[heaviest])),
+        "two_sample_accuracy": accuracy,
+        "distinct_draws": len(distinct),
+    }
+
+
+def score_images(
+    key: Key[Array, ""],
+    problem: InverseProblem,
+    draws: Float[np.ndarray, "n dim"],
+    truth: Float[np.ndarray, "*shape"],
+) -> dict[str, float]:
+    """Energy score and mean CRPS of the true image."""
+    choose_key, image_key = jax.random.split(key)
+    finite = draws[np.all(np.isfinite(draws), axis=1)]
+    if not len(finite):
+        return {"energy": float("inf"), "crps": float("inf")}
+    index = jax.random.choice(choose_key, len(finite), (_IMAGES,))
+    us: Float[Array, "n dim"] = jnp.asarray(finite)[index]
+    images = np.asarray(draw_images(jax.random.split(image_key, _IMAGES), problem, us).draws)
+    return {
+        "energy": energy_score(images, truth),
+        "crps": float(np.mean(crps(images, truth))),
+    }
+
+
+def read_cells(path: Path, setup: dict[str, Any]) -> Cells:
+    """The cells of an earlier run with this setup."""
+    if not path.exists():
+        return {}
+    try:
+        contents = json.loads(path.read_text())
+        found, cells = contents["setup"], contents["cells"]
+    except (ValueError, KeyError, TypeError):
+        raise UserError(f"{path} is not a file of `latentuq bench`.") from None
+    if found != setup:
+        raise UserError(f"{path} is of another model or seed; remove it, or choose another folder.")
+    return cells
+
+
+def write_cells(path: Path, setup: dict[str, Any], cells: Cells) -> None:
+    """Writes all cells, aside first."""
+    with atomic_path(path) as temporary:
+        temporary.write_text(json.dumps({"setup": setup, "cells": cells}, indent=1) + "\n")

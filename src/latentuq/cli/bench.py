@@ -1,0 +1,51 @@
+"""`latentuq bench`: our inference beside the others."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def bench(
+    methods: Annotated[
+        str, typer.Option(help="Names, separated by commas; 'all' includes the slow ones.")
+    ] = "",
+    corruptions: Annotated[str, typer.Option(help="Names, separated by commas.")] = "",
+    repeats: Annotated[int, typer.Option(min=1, help="Of the methods that are not slow.")] = 3,
+    references: Annotated[
+        Path, typer.Option(help="Ground truth, from benchmarks/references.py.")
+    ] = Path("docs/results/references.safetensors"),
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="Folder of bench.json and bench.md.")
+    ] = Path("latentuq-bench"),
+    model: Annotated[str, typer.Option(help="Embedded model or model file.")] = "mnist",
+    seed: Annotated[int, typer.Option(help="Of the first repeat.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the cells as JSON.")] = False,
+) -> None:
+    """Compare methods on the paper's four problems; what has been measured is not repeated."""
+    from latentuq.bench.methods import METHODS
+    from latentuq.bench.page import write_page
+    from latentuq.bench.references import read_references
+    from latentuq.bench.run import run_bench
+    from latentuq.experiments import EXPERIMENTS
+    from latentuq.files import make_folder
+    from latentuq.store import load_prior
+
+    chosen = [name for name, method in METHODS.items() if methods == "all" or not method.slow]
+    if methods not in ("", "all"):
+        chosen = [name.strip() for name in methods.split(",")]
+    problems = [name.strip() for name in corruptions.split(",")] if corruptions else [*EXPERIMENTS]
+    prior = load_prior(model)
+    truth = read_references(references, prior)
+    make_folder(output)
+
+    def report(name: str, cell: dict) -> None:
+        seconds = f"{cell['seconds']:.2f} s" if "seconds" in cell else cell["error"]
+        typer.echo(f"{name}: {seconds}", err=True)
+
+    path = output / "bench.json"
+    cells = run_bench(prior, truth, path, chosen, problems, repeats, seed, report)
+    setup = json.loads(path.read_text())["setup"]
+    page = write_page(cells, setup, output, "latentuq bench --methods all -o docs/results")
+    typer.echo(json.dumps(cells) if as_json else f"The comparison is in {page}")
