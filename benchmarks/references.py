@@ -19,11 +19,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+import latentuq.bench.references
 from latentuq.baselines import pool_evidence
 from latentuq.baselines.smc import Plan, Stage, plan_smc, smc
+from latentuq.bench.references import Reference
 from latentuq.data import load_digits
 from latentuq.data.cache import cache_dir
-from latentuq.errors import UserError
 from latentuq.experiments import EXPERIMENTS, make_problem
 from latentuq.files import atomic_path
 from latentuq.markdown import table
@@ -66,25 +67,9 @@ class Run(NamedTuple):
     draws: Float[np.ndarray, "n dim"]
 
 
-class Reference(NamedTuple):
-    """Ground truth of one posterior."""
-
-    log_evidence: float
-    error: float
-    draws: Float[np.ndarray, "n dim"]
-
-
 def read_references() -> dict[tuple[str, int], Reference]:
     """The published references by (corruption, image), checked to be of today's default model."""
-    header, arrays = read_tensors(DRAWS, "references")
-    model = setup(load_prior(MODEL))["model"]
-    if header["setup"]["model"] != model:
-        raise UserError(f"{DRAWS} is of another model: run python benchmarks/references.py.")
-    return {
-        problem: Reference(cell["log_evidence"], cell["error"], arrays[problem.name])
-        for problem in problems()
-        if (cell := header["problems"].get(problem.name))
-    }
+    return latentuq.bench.references.read_references(DRAWS, load_prior(MODEL))
 
 
 def read_spread(corruption: str, image: int) -> float:
@@ -102,8 +87,8 @@ def problems() -> list[Problem]:
 
 def setup(prior: GenerativePrior) -> dict[str, Any]:
     """What a reference depends on besides its problem."""
-    used = [name for name, error in prior.model_errors.items() if error is prior.model_error]
-    model = {"name": prior.card.name, "checksum": prior.card.checksum, "model_error": used[0]}
+    card = prior.card
+    model = {"name": card.name, "checksum": card.checksum, "model_error": prior.model_error_name}
     return {"model": model, "smc": SETTINGS}
 
 

@@ -3,7 +3,7 @@
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import equinox as eqx
 import jax
@@ -116,10 +116,10 @@ def train_classifier(
         x = jnp.where(original, images[index], remade[index])
         x = x + noise * jax.random.normal(noise_key, (x.size,)).reshape(x.shape)
         gradient = eqx.filter_grad(loss)(classifier, x, labels[index])
-        changes, moments = optimizer.update(gradient, moments, classifier)
+        changes, moments = optimizer.update(gradient, moments, cast(Any, classifier))
         return eqx.apply_updates(classifier, changes), moments
 
-    moments = optimizer.init(classifier)
+    moments = optimizer.init(cast(Any, classifier))
     for epoch in range(epochs):
         order = jax.random.permutation(jax.random.fold_in(order_key, epoch), len(images))
         for place in range(len(images) // _BATCH):

@@ -2,7 +2,7 @@
 
 import typer
 
-from latentuq.cli import bench, data, demo, models, problem, train
+from latentuq.cli import bench, calibrate, data, demo, models, problem, train
 
 app = typer.Typer(
     help="Bayesian inverse problems with generative priors.",
@@ -16,6 +16,7 @@ app.command()(models.models)
 app.command()(problem.problem)
 app.command()(demo.demo)
 app.command()(bench.bench)
+app.command()(calibrate.calibrate)
 
 
 @app.callback(invoke_without_command=True)

@@ -91,6 +91,12 @@ class GenerativePrior(eqx.Module):
             raise UserError(f"There is no model error {name!r}; this prior has: {known}.")
         return dataclasses.replace(self, model_error=self.model_errors[name])
 
+    @property
+    def model_error_name(self) -> str:
+        """Which of `model_errors` is in use; "given" if it is none of them."""
+        names = [name for name, error in self.model_errors.items() if error is self.model_error]
+        return names[0] if names else "given"
+
     # Compared by identity: `jax.jit(prior.decode)` needs a hash, which arrays lack.
     def __hash__(self) -> int:
         return id(self)

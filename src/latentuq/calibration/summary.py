@@ -1,0 +1,106 @@
+"""From the rows of a study to what they say: p-values, coverage, scores, reliability."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from latentuq.calibration.measure import BINS, LEVELS
+from latentuq.calibration.statistics import (
+    Rate,
+    Reliability,
+    clustered_rate,
+    corrected,
+    reliability,
+    uniformity,
+)
+
+Rows = list[dict[str, Any]]
+
+
+class Uniformity(NamedTuple):
+    """P-values of what should be uniform, each corrected for their number.
+
+    Attributes:
+        ranks: One per latent dimension; none where the truth has no u.
+        tarp: Of the TARP ranks in image space.
+    """
+
+    ranks: Float[np.ndarray, " dim"]
+    tarp: float
+
+    @property
+    def least(self) -> float:
+        """The smallest."""
+        return float(np.min([*self.ranks, self.tarp]))
+
+
+def check_uniformity(rows: Rows) -> Uniformity:
+    """Kolmogorov-Smirnov tests of all ranks, with Holm's correction."""
+    columns = np.array([row["ranks"] for row in rows if "ranks" in row])
+    p_values = [uniformity(column) for column in columns.T]
+    p_values.append(uniformity(np.array([row["tarp"] for row in rows])))
+    adjusted = corrected(np.array(p_values))
+    return Uniformity(adjusted[:-1], float(adjusted[-1]))
+
+
+def coverage(rows: Rows, group: str) -> dict[float, Rate]:
+    """Coverage of each central interval over a group of pixels, clustered by image."""
+    counts = np.array([row["pixels"][group] for row in rows])
+    return {
+        level: clustered_rate(counts[:, 1 + place], counts[:, 0])
+        for place, level in enumerate(LEVELS)
+    }
+
+
+def histogram(rows: Rows) -> Float[np.ndarray, " bins"]:
+    """Density of the ranks of uncertain hidden pixels, 1 if they are uniform."""
+    total = np.sum([row["pit"] for row in rows], axis=0)
+    return total / max(total.sum(), 1) * BINS
+
+
+def class_reliability(rows: Rows) -> Reliability:
+    """Stated class probabilities against what the images were, over all classes."""
+    stated = np.array([row["classes"] for row in rows])
+    labels = np.array([row["label"] for row in rows])
+    happened = np.eye(stated.shape[1])[labels]
+    return reliability(stated.ravel(), happened.ravel())
+
+
+def top_class_reliability(rows: Rows) -> Reliability:
+    """The probability of the most probable class against how often it is right."""
+    stated = np.array([row["classes"] for row in rows])
+    labels = np.array([row["label"] for row in rows])
+    return reliability(stated.max(axis=1), stated.argmax(axis=1) == labels)
+
+
+def mode_reliability(rows: Rows) -> Reliability:
+    """Weights of modes against how often they hold the truth."""
+    stated = np.concatenate([row["weights"] for row in rows])
+    happened = np.concatenate([row["mode_of_truth"] for row in rows])
+    return reliability(stated, happened)
+
+
+def describe(rows: Rows) -> dict[str, Any]:
+    """The numbers of one study, by name."""
+    uniform = check_uniformity(rows)
+    facts: dict[str, Any] = {
+        "problems": len(rows),
+        "p-value of TARP": round(uniform.tarp, 4),
+    }
+    if len(uniform.ranks):
+        facts["least p-value of the ranks"] = round(float(uniform.ranks.min()), 4)
+    for group in ("hidden", "uncertain", "uncertain_inked"):
+        for level, rate in coverage(rows, group).items():
+            facts[f"{group} {level:.0%}"] = [round(rate.value, 4), round(rate.error, 4)]
+    facts["CRPS"] = round(float(np.mean([row["crps"] for row in rows])), 5)
+    facts["energy score"] = round(float(np.mean([row["energy"] for row in rows])), 4)
+    if "classes" in rows[0]:
+        facts["calibration error of classes"] = round(class_reliability(rows).error, 4)
+        facts["calibration error of top class"] = round(top_class_reliability(rows).error, 4)
+    if "mode_of_truth" in rows[0]:
+        facts["calibration error of weights"] = round(mode_reliability(rows).error, 4)
+    if "verdict" in rows[0]:
+        verdicts = [row["verdict"] for row in rows]
+        facts["unreliable"] = verdicts.count("unreliable")
+    return facts

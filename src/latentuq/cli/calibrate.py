@@ -1,0 +1,45 @@
+"""`latentuq calibrate`: does what the posterior says happen as often as it says?"""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def calibrate(
+    study: Annotated[str, typer.Option(help="simulated or real.")] = "simulated",
+    corruption: Annotated[str, typer.Option(help="One of the paper's four.")] = "masknoise05",
+    model_error: Annotated[
+        str, typer.Option(help="One of the model's; by default the one in use.")
+    ] = "",
+    method: Annotated[str, typer.Option(help="What draws from the posterior.")] = "latentuq",
+    problems: Annotated[int, typer.Option(min=1, help="How many, in all.")] = 200,
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the rows.")] = Path(
+        "latentuq-calibration"
+    ),
+    model: Annotated[str, typer.Option(help="Embedded model or model file.")] = "mnist",
+    seed: Annotated[int, typer.Option(help="Of problems and inference.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+) -> None:
+    """Solve problems with known answers; each is saved as it finishes, a second call continues."""
+    from latentuq.calibration.studies import Study, run_study
+    from latentuq.calibration.summary import describe
+    from latentuq.files import make_folder
+    from latentuq.store import load_prior
+
+    prior = load_prior(model)
+    chosen = Study(study, corruption, model_error or prior.model_error_name, method)
+    make_folder(output)
+
+    def report(done: int, row: dict) -> None:
+        typer.echo(f"{chosen.name}: {done} of {problems}, {row['seconds']:.1f} s", err=True)
+
+    path = run_study(chosen, prior, problems, output, seed, report)
+    facts = describe(json.loads(path.read_text())["rows"])
+    if as_json:
+        typer.echo(json.dumps(facts))
+        return
+    for name, value in facts.items():
+        typer.echo(f"{name:32s} {value}")
+    typer.echo(f"Rows: {path}")
