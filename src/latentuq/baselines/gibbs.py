@@ -12,9 +12,10 @@ drawn from the encoder's q(z | x), which is not p(z | x):
   limit.
 
 Given the whole image, z is all but known; so chains move in steps of the width of p(z | x), however
-wide p(z | y) is, and rarely change from one mode to another. Imputed images contain the model error,
-which an encoder trained on clean images has not seen: on images drawn from the `mnist` prior its
-mean is 3 to 4 of its standard deviations off in each dimension, and Metropolis refuses nearly all.
+wide p(z | y) is, and rarely change from one mode to another. Imputed images contain the model
+error, which an encoder trained on clean images has not seen: on images drawn from the `mnist` prior
+its mean is 3 to 4 of its standard deviations off in each dimension, and Metropolis refuses nearly
+all.
 """
 
 from typing import NamedTuple
