@@ -42,6 +42,7 @@ def test_there_is_no_evidence(result):
 
 
 def test_diagnostics(result):
+    assert all(isinstance(values, np.ndarray) for values in result.history.values())
     assert result.history["rhat"].shape == (DIM,)
     assert np.all(result.history["rhat"] < 1.03)
     assert result.history["divergences"].tolist() == [0.0] * CHAINS

@@ -85,7 +85,7 @@ def nuts(
     keys = jax.random.split(draw_key, chains)
     visited = timer.run(_sample, keys, target, states, parameters, draws)
     # One gradient starts a chain, one more per leapfrog step.
-    gradients = 1 + np.sum(leapfrogs, 1) + np.sum(visited.leapfrogs, 1)
+    gradients = 1 + np.asarray(leapfrogs).sum(1) + np.asarray(visited.leapfrogs).sum(1)
     counts = Counts(forwards=chains, gradients=int(np.sum(gradients)))
     return BaselineResult(
         draws=np.asarray(visited.positions).reshape(chains * draws, dim),
@@ -97,7 +97,7 @@ def nuts(
         forward_equivalents=counts.forward_equivalents(dim),
         history={
             "rhat": split_rhat(visited.positions),
-            "divergences": np.sum(visited.divergent, 1).astype(float),
+            "divergences": np.asarray(visited.divergent).sum(1).astype(float),
             "gradients": gradients.astype(float),
         },
     )

@@ -26,7 +26,6 @@ from latentuq.baselines.result import BaselineResult, LogDensity
 from latentuq.baselines.timing import Timer
 from latentuq.errors import UserError
 
-_Timer = Timer
 _ACCEPTANCE = 0.8
 # Mean length of a trajectory, in standard deviations: a quarter of a Gaussian's period.
 _LENGTH = np.pi / 2
