@@ -80,10 +80,13 @@ def measure_image(corruption: str, image: int, seed: int) -> dict[str, Any]:
     reference = read_references()[corruption, image]
     theirs = jnp.asarray(reference.draws)
     weights = jnp.mean(post.responsibilities(theirs), axis=0)
+    draw_key, test_key = jax.random.split(jax.random.key(1000 + seed))
     # Distinct draws on both sides: repeated ones would be recognised.
-    ours = np.unique(np.asarray(post.sample(jax.random.key(seed), 1000)), axis=0)
-    number = len(ours)
-    accuracy = two_sample_accuracy(jax.random.key(seed), jnp.asarray(ours), theirs[:number])
+    ours = np.unique(np.asarray(post.sample(draw_key, 1000)), axis=0)
+    distinct = np.unique(reference.draws, axis=0)
+    np.random.default_rng(seed).shuffle(distinct)
+    number = min(len(ours), len(distinct))
+    accuracy = two_sample_accuracy(test_key, jnp.asarray(ours), jnp.asarray(distinct[:number]))
     return summary(post, seconds) | {
         "reference": reference.log_evidence,
         "reference_error": reference.error,
@@ -258,11 +261,12 @@ def measure_missing(prefix: str) -> None:
     """Measures what is missing or out of date, and saves each cell as it finishes."""
     now = stamp()
     for name, measure in cells().items():
-        results = read_cells()
-        if not name.startswith(prefix) or results.get(name, {}).get("stamp") == now:
+        if not name.startswith(prefix) or read_cells().get(name, {}).get("stamp") == now:
             continue
         start = time.perf_counter()
-        results[name] = measure() | {"stamp": now, "commit": COMMIT}
+        cell = measure() | {"stamp": now, "commit": COMMIT}
+        # Read again: other parts may be measured at the same time.
+        results = read_cells() | {name: cell}
         with atomic_path(CELLS) as path:
             path.write_text(json.dumps(results, indent=1) + "\n")
         print(f"{name}: {time.perf_counter() - start:.0f} s", flush=True)

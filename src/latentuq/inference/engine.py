@@ -1,6 +1,5 @@
 """The whole inference: search, fit, certify, and refine where the certificate fails."""
 
-import itertools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -10,9 +9,14 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from latentuq.errors import UserError
-from latentuq.inference.answer import Clock, assemble
+from latentuq.inference.answer import GAUSSIAN_KHAT, Clock, assemble
 from latentuq.inference.el2o import EL2OFit, fit_el2o
-from latentuq.inference.importance import WeightedDraws, importance_sample, systematic_index
+from latentuq.inference.importance import (
+    WeightedDraws,
+    importance_sample,
+    khat_threshold,
+    systematic_index,
+)
 from latentuq.inference.laplace import lower_factor
 from latentuq.inference.membership import Probes, assign, probe
 from latentuq.inference.mixture import Defensive, Mixture
@@ -28,18 +32,20 @@ class Budget(NamedTuple):
     Attributes:
         rounds: Most rounds of the search.
         climbs: Most refinements of the proposal in a row; none: the answer is a preview.
-        draws: Of each proposal.
+        draws: Of each proposal that is tried.
+        certified: Fresh draws of the last one, which the answer rests on; 0: those it was tried on.
     """
 
     rounds: int
     climbs: int
     draws: int
+    certified: int
 
 
 BUDGETS = {
-    "preview": Budget(rounds=1, climbs=0, draws=4096),
-    "default": Budget(rounds=4, climbs=6, draws=16384),
-    "thorough": Budget(rounds=12, climbs=12, draws=65536),
+    "preview": Budget(rounds=1, climbs=0, draws=4096, certified=0),
+    "default": Budget(rounds=4, climbs=6, draws=16384, certified=49152),
+    "thorough": Budget(rounds=12, climbs=12, draws=65536, certified=262144),
 }
 
 # Modes that are fitted, how many nats lighter than the heaviest they may be, the share of the
@@ -48,10 +54,9 @@ _MOST_MODES = 10
 _MASS_REACH = 12.0
 _LEAST_SHARE = 0.05
 _DEGREES = 10.0
-# Gaussians are good enough below the first k-hat: above it they were seen to miss up to 30 % of
-# the mass in tails that none of their draws reached. A refined proposal is good enough below the
-# second, or below the third if the refinement before it found the same evidence.
-_GAUSSIAN_KHAT, _REFINED_KHAT, _REPEATED_KHAT = 0.3, 0.5, 0.65
+# A refined proposal is good enough below the first k-hat, or below the second if the refinement
+# before it found the same evidence.
+_REFINED_KHAT, _REPEATED_KHAT = 0.5, 0.65
 _SAME_EVIDENCE = 0.1
 _SAFE_ERROR = 0.2
 _SAFE_ESS = 200
@@ -59,7 +64,7 @@ _SAFE_ESS = 200
 # search has missed; and the share of the mass from which such a mode is worth a new refinement.
 _SECOND_LOOKS = 3
 _LATE_LOOKS = 2
-_RELEVANT = 0.01
+_WORTH_REFINING = 0.01
 
 
 class _Answer(NamedTuple):
@@ -99,11 +104,11 @@ def infer(
         budget: "preview", "default" or "thorough".
         progress: Called after each stage.
     """
-    if budget not in BUDGETS:
+    if not isinstance(budget, str) or budget not in BUDGETS:
         raise UserError(f"The budget is one of {', '.join(BUDGETS)}, not {budget!r}.")
     limits = BUDGETS[budget]
     clock = Clock(progress)
-    search_key, fit_key, climb_key, probe_key = jax.random.split(key, 4)
+    search_key, fit_key, climb_key, probe_key, certify_key = jax.random.split(key, 5)
 
     found = search(search_key, target, limits.rounds, lambda state: _report_map(clock, state))
     relevant = [found.modes[index].point for index in _relevant_modes(found)]
@@ -117,6 +122,8 @@ def infer(
 
     answer, probes = _refine(climb_key, probe_key, target, answer, limits)
     clock.mark("refine")
+    answer = _certify(certify_key, target, answer, limits)
+    clock.mark("certify")
     membership = assign(target, answer.found, answer.fits, answer.proposal, answer.draws, probes)
     return assemble(
         clock,
@@ -128,6 +135,7 @@ def infer(
         climbs=answer.climbs,
         counts=answer.counts + probes.state.counts,
         preview=limits.climbs == 0,
+        minimum=bool(answer.fits),
     )
 
 
@@ -151,8 +159,8 @@ def _relevant_modes(found: SearchState) -> list[int]:
 def _fit(key: Key[Array, ""], target: Target, found: SearchState, limits: Budget) -> _Answer:
     """A Gaussian per mode, and draws of their mixture; twice if these lead to further modes."""
     fits: dict[int, EL2OFit] = {}
-    counts = Counts()
-    for look in itertools.count():
+    counts, look = Counts(), 0
+    while True:
         fit_key, draw_key = jax.random.split(jax.random.fold_in(key, look))
         order = _relevant_modes(found)
         missing = [index for index in order if index not in fits]
@@ -165,10 +173,9 @@ def _fit(key: Key[Array, ""], target: Target, found: SearchState, limits: Budget
         answer = _Answer(found, fits, proposal, draws, begin(mixture), 0, counts)
         if look == _SECOND_LOOKS or not limits.climbs:
             return answer
-        found = _look_again(found, target, draws)
+        found, look = _look_again(found, target, draws), look + 1
         if _relevant_modes(found) == order:
             return answer._replace(found=found)
-    raise AssertionError("unreachable")
 
 
 def _fit_modes(
@@ -221,7 +228,21 @@ def _look_again(found: SearchState, target: Target, draws: WeightedDraws) -> Sea
     """Descends from the draws that the mixture explains worst: a missed mode shows there first."""
     ratios = draws.log_densities - draws.log_proposals
     _, worst = jax.lax.top_k(jnp.where(jnp.isfinite(ratios), ratios, -jnp.inf), ROUND)
-    return explore(found, target, draws.draws[worst])
+    return _learned(found, explore(found, target, draws.draws[worst]))
+
+
+def _learned(found: SearchState, after: SearchState) -> SearchState:
+    """What descents from a proposal's draws teach: new modes, and the starts that found those.
+
+    Where the proposal has a component already, its draws would only confirm it.
+    """
+    fresh = after.basins >= len(found.modes)
+    fresh[: len(found.basins)] = True
+    return after._replace(
+        values=after.values[fresh],
+        basins=after.basins[fresh],
+        independent=after.independent[fresh],
+    )
 
 
 def _refine(
@@ -232,27 +253,25 @@ def _refine(
     limits: Budget,
 ) -> tuple[_Answer, Probes]:
     """Better proposals until the certificate holds, and once more if they lead to further modes."""
-    answer = _climb(climb_key, target, answer, limits)
+    first_key, late_key = jax.random.split(climb_key)
+    answer = _climb(first_key, target, answer, limits)
     if not answer.climbs:
         return answer, Probes(answer.found)
-    for look in itertools.count(1):
+    look = 1
+    while True:
         hot_key, posterior_key, fit_key = jax.random.split(jax.random.fold_in(probe_key, look), 3)
         known = len(answer.found.modes)
         answer = answer._replace(found=_look_hot(hot_key, answer.found, target, answer.draws))
         probes = probe(posterior_key, target, answer.found, answer.draws)
         masses = np.array([mode.log_mass for mode in probes.state.modes[known:]])
-        least = float(answer.draws.log_evidence) + np.log(_RELEVANT)
+        least = float(answer.draws.log_evidence) + np.log(_WORTH_REFINING)
         if look == _LATE_LOOKS or not np.any(masses > least):
             return answer, probes
         new = [known + int(index) for index in np.flatnonzero(masses > least)]
-        # The modes join what is known, the probes do not: as starts they would only confirm it.
-        starts = answer.found
-        found = probes.state._replace(
-            values=starts.values, basins=starts.basins, independent=starts.independent
-        )
-        answer = _welcome(fit_key, target, answer._replace(found=found), new, limits)
-        answer = _climb(jax.random.fold_in(climb_key, look), target, answer, limits)
-    raise AssertionError("unreachable")
+        answer = answer._replace(found=_learned(answer.found, probes.state))
+        answer = _welcome(fit_key, target, answer, new, limits)
+        answer = _climb(jax.random.fold_in(late_key, look), target, answer, limits)
+        look += 1
 
 
 def _look_hot(
@@ -263,7 +282,7 @@ def _look_hot(
     reference = jax.vmap(target.log_reference)(draws.draws)
     log_weights = beta * draws.log_densities + (1 - beta) * reference - draws.log_proposals
     chosen = systematic_index(key, log_weights, ROUND)
-    return explore(found, target, draws.draws[chosen])
+    return _learned(found, explore(found, target, draws.draws[chosen]))
 
 
 def _welcome(
@@ -275,42 +294,61 @@ def _welcome(
     fits, spent = _fit_modes(fit_key, target, answer.found, new)
     masses = [float(fit.log_mass - answer.draws.log_evidence) for fit in fits.values()]
     ladder = admit(answer.ladder, list(fits.values()), np.clip(np.exp(masses), _LEAST_SHARE, 1))
-    return _sampled(
-        draw_key,
-        target,
-        answer._replace(fits=answer.fits | fits, counts=answer.counts + spent),
-        ladder,
-        limits,
-    )
+    answer = answer._replace(fits=answer.fits | fits, ladder=ladder, counts=answer.counts + spent)
+    proposal = Defensive(ladder.mixture, scale=target.scale)
+    return _sampled(draw_key, target, answer, proposal, limits.draws)
 
 
 def _climb(key: Key[Array, ""], target: Target, answer: _Answer, limits: Budget) -> _Answer:
     """Refines as long as the importance weights have a heavy tail.
 
-    If they keep it, the refinement with the lightest tail is the answer.
+    If they keep it, the answer is the refinement with the lightest tail among those whose draws are
+    worth enough.
     """
     tried: list[_Answer] = []
     while not _is_safe(answer, tried[-2:-1]):
         if len(tried) == limits.climbs:
             counts = answer.counts
-            lightest = min(tried, key=lambda each: float(each.draws.khat), default=answer)
+            lightest = min(tried, key=_tail, default=answer)
             return lightest._replace(counts=counts, climbs=answer.climbs)
         move_key, draw_key = jax.random.split(jax.random.fold_in(key, len(tried)))
         ladder = climb(move_key, target, answer.ladder, answer.draws)
-        answer = answer._replace(climbs=answer.climbs + 1, counts=answer.counts + climb_counts())
-        answer = _sampled(draw_key, target, answer, ladder, limits)
+        answer = answer._replace(
+            ladder=ladder, climbs=answer.climbs + 1, counts=answer.counts + climb_counts()
+        )
+        proposal = Defensive(ladder.mixture, scale=target.scale)
+        answer = _sampled(draw_key, target, answer, proposal, limits.draws)
         tried.append(answer)
     return answer
 
 
+def _tail(answer: _Answer) -> tuple[bool, float]:
+    draws = answer.draws
+    return not draws.ess > _SAFE_ESS, float(jnp.nan_to_num(draws.khat, nan=jnp.inf))
+
+
+def _certify(key: Key[Array, ""], target: Target, answer: _Answer, limits: Budget) -> _Answer:
+    """The answer on draws that had no part in choosing the proposal either.
+
+    Where these have the heavy tail that the choice did not see, they serve to refine once more.
+    """
+    if not limits.certified:
+        return answer
+    first_key, climb_key, second_key = jax.random.split(key, 3)
+    answer = _sampled(first_key, target, answer, answer.proposal, limits.certified)
+    if answer.draws.khat <= khat_threshold(limits.certified):
+        return answer
+    answer = _climb(climb_key, target, answer, limits)
+    return _sampled(second_key, target, answer, answer.proposal, limits.certified)
+
+
 def _sampled(
-    key: Key[Array, ""], target: Target, answer: _Answer, ladder: Ladder, limits: Budget
+    key: Key[Array, ""], target: Target, answer: _Answer, proposal: Defensive, number: int
 ) -> _Answer:
-    """The answer with a new proposal and fresh draws of it."""
-    proposal = Defensive(ladder.mixture, scale=target.scale)
-    draws = importance_sample(key, target.log_density, proposal, limits.draws)
-    counts = answer.counts + Counts(forwards=limits.draws)
-    return answer._replace(proposal=proposal, draws=draws, ladder=ladder, counts=counts)
+    """The answer with fresh draws of a proposal."""
+    draws = importance_sample(key, target.log_density, proposal, number)
+    counts = answer.counts + Counts(forwards=number)
+    return answer._replace(proposal=proposal, draws=draws, counts=counts)
 
 
 def _is_safe(answer: _Answer, previous: list[_Answer]) -> bool:
@@ -318,7 +356,7 @@ def _is_safe(answer: _Answer, previous: list[_Answer]) -> bool:
     if not (draws.ess > _SAFE_ESS and draws.log_evidence_error < _SAFE_ERROR):
         return False
     if not answer.climbs:
-        return khat < _GAUSSIAN_KHAT
+        return khat < GAUSSIAN_KHAT
     gaps = [abs(float(each.draws.log_evidence - draws.log_evidence)) for each in previous]
     repeated = any(gap < _SAME_EVIDENCE for gap in gaps)
     return khat < (_REPEATED_KHAT if repeated else _REFINED_KHAT)

@@ -21,7 +21,6 @@ def fit_mixture(points: Float[Array, "n dim"], start: Mixture, iterations: int) 
     """
     n, dim = points.shape
     nu, pseudo = start.degrees, _PSEUDO_POINTS * dim
-    squares = (points[:, :, None] * points[:, None, :]).reshape(n, dim * dim)
 
     def iterate(mixture: Mixture, _):
         log_terms, distances = component_terms(mixture, points)
@@ -30,18 +29,21 @@ def fit_mixture(points: Float[Array, "n dim"], start: Mixture, iterations: int) 
         pulls = shares * (nu + dim) / (nu + distances)
         counts = jnp.sum(shares, axis=0)
         totals = jnp.sum(pulls, axis=0)
-        means = pulls.T @ points / jnp.maximum(totals, 1e-6)[:, None]
-        outer = means[:, :, None] * means[:, None, :]
-        scatter = (pulls.T @ squares).reshape(-1, dim, dim) - totals[:, None, None] * outer
+        # About the old means: sums about the origin would cancel far away from it.
+        gaps = points[:, None] - mixture.means
+        shifts = jnp.einsum("nk,nki->ki", pulls, gaps) / jnp.maximum(totals, 1e-6)[:, None]
+        scatter = jnp.einsum("nki,nkj->kij", pulls[:, :, None] * gaps, gaps)
+        scatter -= totals[:, None, None] * shifts[:, :, None] * shifts[:, None, :]
         pooled = jnp.sum(scatter, axis=0) / n
         scales = (scatter + pseudo * pooled) / (counts + pseudo)[:, None, None]
-        jitter = 1e-6 * jnp.trace(pooled) / dim * jnp.eye(dim, dtype=points.dtype)
+        jitter = 1e-6 * jnp.diag(jnp.diagonal(pooled))
         factors = jnp.linalg.cholesky(scales + jitter)
         usable = (counts > 1e-3) & jnp.all(jnp.isfinite(factors), axis=(1, 2))
         log_weights = jnp.where(usable, jnp.log(counts + 1), -jnp.inf)
+        log_weights = jnp.where(jnp.any(usable), log_weights, mixture.log_weights)
         return Mixture(
             log_weights - logsumexp(log_weights),
-            jnp.where(usable[:, None], means, mixture.means),
+            jnp.where(usable[:, None], mixture.means + shifts, mixture.means),
             jnp.where(usable[:, None, None], factors, mixture.factors),
             nu,
         ), None

@@ -85,7 +85,7 @@ def climb(key: Key[Array, ""], target: Target, ladder: Ladder, draws: WeightedDr
     fits: list[Mixture] = []
     step, guide = ladder.step, ladder.fits[0]
     for rung, fit, rung_key in zip(LADDER, ladder.fits, rung_keys, strict=True):
-        fit_key, *move_keys = jax.random.split(rung_key, 1 + rung.bouts)
+        fit_key, mix_key, *move_keys = jax.random.split(rung_key, 2 + rung.bouts)
         visited = jnp.zeros((0, target.dim), particles.dtype)
         size = step
         for move_key in move_keys:
@@ -102,7 +102,7 @@ def climb(key: Key[Array, ""], target: Target, ladder: Ladder, draws: WeightedDr
             visited, particles, size = moved.points.reshape(-1, target.dim), moved.last, moved.step
         if not fits:
             step = size
-            visited = _mix(fit_key, visited, extra, draws.ess)
+            visited = _mix(mix_key, visited, extra, draws.ess)
         fits.append(_refit(fit_key, fit, visited))
         guide = fits[0]
     return Ladder(tuple(fits), step)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import equinox as eqx
 import jax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from latentuq.inference.importance import WeightedDraws
 from latentuq.inference.mixture import Defensive
@@ -38,7 +38,7 @@ class Counts:
         )
 
     def forward_equivalents(self, dim: int) -> int:
-        """Forward 1, gradient 3, Jacobian dim + 1; a Hessian is dim directional gradients."""
+        """Forward 1, gradient 3, Jacobian dim + 1; a Hessian dim + 1 gradients."""
         return (
             self.forwards
             + 3 * self.gradients
@@ -74,8 +74,8 @@ class Diagnostics:
         ess: Effective number of those draws.
         draws: How many there were.
         el2o: EL2O value of each mode's Gaussian; zero for a Gaussian target.
-        missed_mass: Posterior mass in modes that a single start found: an estimate of the mass of
-            the modes that no start found.
+        missed_mass: Posterior mass in modes that at most one start found: an estimate of the mass
+            of the modes that no start found.
         new_basin_chance: Good-Turing: the chance that one more start from the prior ends in a
             basin that none has reached.
         rounds: Refinements of the proposal that were needed.
@@ -83,6 +83,8 @@ class Diagnostics:
         forward_equivalents: The same in units of one evaluation.
         seconds: Wall time of each stage, compilation included.
         reduced_chi_squared: Of the data at the deepest mode; None without data.
+        predictive_p_value: Chance that the model makes data and u that fit it worse than these do,
+            averaged over the posterior; None without data.
     """
 
     khat: float
@@ -96,6 +98,7 @@ class Diagnostics:
     forward_equivalents: int
     seconds: Mapping[str, float] = dataclasses.field(default_factory=dict)
     reduced_chi_squared: float | None = None
+    predictive_p_value: float | None = None
 
 
 class SearchRecord(eqx.Module):
@@ -109,7 +112,7 @@ class SearchRecord(eqx.Module):
 
     log_densities: Float[Array, " starts"]
     modes: Int[Array, " starts"]
-    independent: Int[Array, " starts"]
+    independent: Bool[Array, " starts"]
 
 
 class Inference(eqx.Module):

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from latentuq.inference.descent import Ends, descend, gauss_newton, newton
 from latentuq.inference.importance import effective_sample_size
@@ -68,7 +68,7 @@ class SearchState(NamedTuple):
     found_at: tuple[int, ...]
     values: Float[np.ndarray, " starts"]
     basins: Int[np.ndarray, " starts"]
-    independent: Int[np.ndarray, " starts"]
+    independent: Bool[np.ndarray, " starts"]
     counts: Counts
 
 
@@ -151,7 +151,7 @@ def explore(
     target: Target,
     starts: Float[Array, "starts dim"],
     betas: Float[Array, " starts"] | None = None,
-    independent: Int[np.ndarray, " starts"] | None = None,
+    independent: Bool[np.ndarray, " starts"] | None = None,
 ) -> SearchState:
     """Descends from one round of starts and adds what was found.
 
@@ -175,7 +175,7 @@ def explore(
     for index in np.argsort(values):
         if not finite[index] or values[index] > deepest + _REACH:
             continue
-        known = _nearest(points[index], values[index], curvatures[index], modes)
+        known = _known_mode(points[index], values[index], curvatures[index], modes)
         if known >= 0:
             basins[index] = known
             continue
@@ -191,6 +191,7 @@ def explore(
         polished, more = _polish(target, points[[group[0] for group in new]])
         counts += more
         for group, found in zip(new, polished, strict=True):
+            reached: list[int] = []
             for mode in found:
                 where, more = _place(target, modes, mode)
                 counts += more
@@ -199,7 +200,10 @@ def explore(
                     found_at.append(len(state.values) + int(min(group)))
                 elif mode.value < modes[where].value - 1e-3:
                     modes[where] = mode
-                basins[group] = where
+                reached.append(where)
+            # From a saddle there are two ways down; the deeper end counts.
+            if reached:
+                basins[group] = min(reached, key=lambda where: modes[where].value)
     return SearchState(
         tuple(modes),
         tuple(found_at),
@@ -222,7 +226,7 @@ def is_settled(state: SearchState) -> bool:
 
 def new_basin_chance(found: SearchState) -> float:
     """Good-Turing: basins reached once by the independent starts, over the number of these."""
-    independent = found.basins[found.independent.astype(bool)]
+    independent = found.basins[found.independent]
     if not len(independent):
         return float("nan")
     counts = np.bincount(independent[independent >= 0], minlength=1)
@@ -325,7 +329,7 @@ def _distance(gap, first, second) -> float:
     return float(gap @ (0.5 * (first + second)) @ gap)
 
 
-def _nearest(point, value, curvature, modes: list[Mode]) -> int:
+def _known_mode(point, value, curvature, modes: list[Mode]) -> int:
     """The known mode at which a descent ended, or -1."""
     for index, mode in enumerate(modes):
         close = _distance(point - mode.point, curvature, mode.hessian) < _SAME

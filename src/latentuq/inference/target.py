@@ -6,6 +6,7 @@ from collections.abc import Callable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Key
 
 from latentuq.errors import UserError
@@ -42,9 +43,9 @@ class Target(eqx.Module):
             raise UserError(f"The log density must be a function of u, not {log_density_fn!r}.")
         if residual_fn is not None and not callable(residual_fn):
             raise UserError(f"The residual must be a function of u, not {residual_fn!r}.")
-        if isinstance(dim, bool) or int(dim) != dim or dim < 1:
+        if not _is_number(dim) or int(dim) != dim or dim < 1:
             raise UserError(f"dim must be a positive whole number, not {dim!r}.")
-        if not (math.isfinite(scale) and scale > 0):
+        if not _is_number(scale) or not scale > 0:
             raise UserError(f"scale must be a positive number, not {scale!r}.")
         self.log_density_fn = log_density_fn
         self.residual_fn = residual_fn
@@ -59,7 +60,7 @@ class Target(eqx.Module):
 
     def log_density(self, u: Float[Array, " dim"]) -> Float[Array, ""]:
         """Ln p(u), -inf wherever it is not finite."""
-        value = self.log_density_fn(u).astype(u.dtype)
+        value = jnp.asarray(self.log_density_fn(u), u.dtype)
         return jnp.where(jnp.isfinite(value), value, -jnp.inf)
 
     def log_reference(self, u: Float[Array, " dim"]) -> Float[Array, ""]:
@@ -78,22 +79,37 @@ def log_densities(target: Target, points: Float[Array, "n dim"]) -> Float[Array,
     return jax.lax.map(target.log_density, points, batch_size=min(BATCH, points.shape[0]))
 
 
+def _is_number(value: object) -> bool:
+    return (
+        isinstance(value, int | float | np.number)
+        and not isinstance(value, bool)
+        and math.isfinite(value)
+    )
+
+
 def _check_shapes(target: Target) -> None:
     """Traces the functions once, so that what does not fit is said before anything compiles."""
+    shape = _trace(target, target.log_density_fn, "log density")
+    if shape != ():
+        raise UserError(f"The log density of one point must be a number, not of shape {shape}.")
+    if target.residual_fn is not None:
+        shape = _trace(target, target.residual_fn, "residual")
+        if len(shape) != 1:
+            raise UserError(f"The residual of one point must be a vector, not of shape {shape}.")
+
+
+def _trace(target: Target, fn: Callable, what: str) -> tuple[int, ...]:
+    """The shape of what a function gives for one point, if it is real and differentiable."""
     u = jax.ShapeDtypeStruct((target.dim,), target.dtype)
     try:
-        shape = jax.eval_shape(target.log_density_fn, u).shape
+        result = jax.eval_shape(lambda u: jnp.asarray(fn(u)), u)
+        if not jnp.issubdtype(result.dtype, jnp.floating):
+            raise UserError(f"The {what} must be made of real numbers, not of {result.dtype}.")
+        jax.eval_shape(jax.grad(lambda u: jnp.sum(fn(u))), u)
     except UserError:
         raise
     except Exception as error:
         raise UserError(
-            f"The log density fails on one point of shape ({target.dim},): {error}"
+            f"The {what} fails on one point of shape ({target.dim},): {error}"
         ) from error
-    if shape != ():
-        raise UserError(f"The log density of one point must be a number, not of shape {shape}.")
-    if target.residual_fn is not None:
-        residual = jax.eval_shape(target.residual_fn, u)
-        if len(residual.shape) != 1:
-            raise UserError(
-                f"The residual of one point must be a vector, not of shape {residual.shape}."
-            )
+    return result.shape

@@ -58,14 +58,14 @@ def give_verdict(evidence: Evidence) -> str:
         return f"unreliable: ln evidence is uncertain by {e.evidence_error:.1f}."
     if e.missed_mass > _MOST_MISSED:
         return (
-            f"unreliable: {e.missed_mass:.0%} of the mass lies in modes that only one of"
+            f"unreliable: {e.missed_mass:.0%} of the mass lies in modes that at most one of"
             f" {e.starts} starts found, so others may have been missed."
         )
     refinements = "1 refinement" if e.climbs == 1 else f"{e.climbs} refinements"
     quality = (
         f"k-hat {e.khat:.2f} of fresh draws is below {e.threshold:.2f}, they are worth"
-        f" {e.ess:.0f} independent ones, and the mass in modes found only once among"
-        f" {e.starts} starts is {e.missed_mass:.1%}."
+        f" {e.ess:.0f} independent ones, and the mass in modes that at most one of"
+        f" {e.starts} starts found is {e.missed_mass:.1%}."
     )
     if e.climbs:
         return f"refined: Gaussians did not suffice, but after {refinements} {quality}"

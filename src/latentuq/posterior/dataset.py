@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 KIND = "latentuq posterior"
 FORMAT = 1
 _PROVENANCE = ("latentuq_version", "jax_version", "model", "model_checksum")
+_OPTIONAL = ("reduced_chi_squared", "predictive_p_value")
 _COUNTS = ("forwards", "gradients", "jacobians", "hessians")
 _FLOATS = ("khat", "ess", "missed_mass", "new_basin_chance")
 _INTEGERS = ("draws", "rounds", "forward_equivalents")
@@ -189,8 +190,9 @@ def _attributes(contents: Contents) -> dict[str, Any]:
         **{name: getattr(diagnostics.counts, name) for name in _COUNTS},
         **{f"seconds_{stage}": seconds for stage, seconds in diagnostics.seconds.items()},
     }
-    if diagnostics.reduced_chi_squared is not None:
-        attributes["reduced_chi_squared"] = diagnostics.reduced_chi_squared
+    for name in _OPTIONAL:
+        if (value := getattr(diagnostics, name)) is not None:
+            attributes[name] = value
     if contents.no_problem:
         attributes["no_problem"] = contents.no_problem
     return attributes
@@ -202,15 +204,19 @@ def _axes(dimensions: int) -> tuple[str, ...]:
     return named.get(dimensions, tuple(f"axis_{axis}" for axis in range(dimensions)))
 
 
+def _optional(attributes: Mapping[str, Any], name: str) -> float | None:
+    return float(attributes[name]) if name in attributes else None
+
+
 def _read_diagnostics(root: "xarray.Dataset") -> Diagnostics:
     attributes = root.attrs
     stages = [name for name in attributes if name.startswith("seconds_")]
-    reduced = attributes.get("reduced_chi_squared")
     return Diagnostics(
         **{name: float(attributes[name]) for name in _FLOATS},
         **{name: int(attributes[name]) for name in _INTEGERS},
         el2o=tuple(root["el2o"].values.tolist()),
         counts=Counts(**{name: int(attributes[name]) for name in _COUNTS}),
         seconds={name.removeprefix("seconds_"): float(attributes[name]) for name in stages},
-        reduced_chi_squared=None if reduced is None else float(reduced),
+        reduced_chi_squared=_optional(attributes, "reduced_chi_squared"),
+        predictive_p_value=_optional(attributes, "predictive_p_value"),
     )

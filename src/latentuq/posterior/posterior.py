@@ -143,6 +143,7 @@ class Posterior:
             raise UserError(f"The log density is not known: {self.no_problem}")
         fn = self.log_density_fn
         log_densities = self._over_batch(lambda us: _evaluate(fn, us), u)
+        log_densities = jnp.where(jnp.isnan(log_densities), -jnp.inf, log_densities)
         return log_densities - self.inference.draws.log_evidence
 
     def sample(self, key: Key[Array, ""], n: int) -> Float[Array, "n dim"]:

@@ -14,6 +14,7 @@ from latentuq.inference.engine import infer
 from latentuq.inference.result import Inference, Progress
 from latentuq.inference.target import Target
 from latentuq.posterior.file import read_posterior
+from latentuq.posterior.misfit import check_fit, predictive_p_value
 from latentuq.posterior.posterior import LogDensity, Posterior
 from latentuq.posterior.sampling import read_key
 from latentuq.prior import GenerativePrior
@@ -108,10 +109,14 @@ def make_posterior(key: Key[Array, ""], inference: Inference, problem: InversePr
     )
     data = int(jnp.sum(problem.observed))
     reduced = float(chi_squared[inference.map_index]) / data if data else None
-    diagnostics = dataclasses.replace(inference.diagnostics, reduced_chi_squared=reduced)
+    p_value = predictive_p_value(inference, problem) if data else None
+    diagnostics = dataclasses.replace(
+        inference.diagnostics, reduced_chi_squared=reduced, predictive_p_value=p_value
+    )
+    verdict = check_fit(inference.verdict, p_value)
     card = problem.prior.card
     return Posterior(
-        dataclasses.replace(inference, diagnostics=diagnostics),
+        dataclasses.replace(inference, diagnostics=diagnostics, verdict=verdict),
         key,
         problem,
         problem.log_density,

@@ -48,6 +48,8 @@ def tabulate(inference: Inference, chi_squared: Float[Array, " modes"] | None) -
     ]
     if found.reduced_chi_squared is not None:
         lines.append(f"chi-squared per datum {found.reduced_chi_squared:.2f} at the deepest mode")
+    if found.predictive_p_value is not None:
+        lines.append(f"posterior predictive p-value {found.predictive_p_value:.2g}")
     return "\n".join([*lines, inference.verdict])
 
 

@@ -1,0 +1,36 @@
+"""Do the data look like anything that the model makes?"""
+
+import jax
+import jax.numpy as jnp
+
+from latentuq.inference.result import Inference
+from latentuq.problem import InverseProblem
+
+WORST_FIT = 0.05
+"""The p-value below which a verdict says that the data do not fit the model."""
+
+
+def predictive_p_value(inference: Inference, problem: InverseProblem) -> float:
+    """Posterior mean of the chance that replicates have a larger r.r + u.u than data and draw.
+
+    If the model made the data, (u, y) is a draw of it, and r.r + u.u follows chi-squared with as
+    many degrees as there are data and dimensions. A bad fit shows in r.r; data that can be fitted,
+    but only by something that the prior calls impossible, in u.u.
+    """
+    degrees = float(jnp.sum(problem.observed)) + problem.dim
+    draws = inference.draws
+    distances = 2 * (problem.log_normalisation - draws.log_densities)
+    chances = jax.scipy.special.gammaincc(degrees / 2, jnp.maximum(distances, 0) / 2)
+    weights = jnp.exp(draws.log_weights)
+    # Rounding may leave the sum of the weights above one.
+    return min(1.0, float(jnp.sum(jnp.where(weights > 0, weights * chances, 0))))
+
+
+def check_fit(verdict: str, p_value: float | None) -> str:
+    """The verdict, unless the data do not fit the model: then no posterior under it is reliable."""
+    if p_value is None or p_value >= WORST_FIT or verdict.startswith("unreliable"):
+        return verdict
+    return (
+        f"unreliable: the data do not look like what the model makes (posterior predictive p-value"
+        f" {p_value:.2g}); the inference under the model is {verdict}"
+    )
