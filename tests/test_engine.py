@@ -11,7 +11,8 @@ from densities import odd, two_gaussians
 from latentuq.errors import UserError
 from latentuq.exact import exact_posterior, linear_prior
 from latentuq.inference import engine
-from latentuq.inference.search import search
+from latentuq.inference.result import Counts
+from latentuq.inference.search import Mode, SearchState, search
 
 # One scale for all mixtures, because it is compiled in.
 SCALE = 1.5
@@ -223,3 +224,27 @@ def test_costs_add_up(banana):
 def test_an_unknown_budget_is_refused():
     with pytest.raises(UserError, match="preview, default, thorough, not 'cheap'"):
         lu.solve_density(jax.random.key(0), lambda u: -jnp.sum(u**2), 2, budget="cheap")
+
+
+def test_draws_of_a_proposal_count_as_starts_for_unknown_modes_alone():
+    mode = Mode(np.zeros(1), 0.0, np.eye(1), 0.0)
+    found = SearchState(
+        (mode,), (0,), np.zeros(3), np.array([0, 0, -1]), np.ones(3, bool), Counts()
+    )
+    after = found._replace(
+        modes=(mode, mode),
+        values=np.arange(6.0),
+        basins=np.array([0, 0, -1, 0, 1, -1]),
+        independent=np.arange(6) < 3,
+    )
+    learned = engine._learned(found, after)
+    np.testing.assert_array_equal(learned.basins, [0, 0, -1, 1])
+    np.testing.assert_array_equal(learned.values, [0, 1, 2, 4])
+    assert len(learned.modes) == 2
+
+
+def test_a_preview_of_a_curved_density_is_not_called_reliable():
+    post = lu.solve_density(jax.random.key(1), odd(bend=0.8).log_density, 2, budget="preview")
+    assert post.diagnostics.khat > 0.3
+    assert post.verdict.startswith("unreliable")
+    assert "preview" in post.verdict

@@ -67,3 +67,14 @@ def test_terms_equal_those_of_single_points():
     precisions = np.linalg.inv(np.asarray(TRUTH.factors @ TRUTH.factors.swapaxes(1, 2)))
     expected = np.einsum("nki,kij,nkj->nk", gaps, precisions, gaps)
     np.testing.assert_allclose(distances, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_far_from_the_origin_nothing_cancels():
+    points = 0.02 * jax.random.normal(jax.random.key(0), (2000, 3)) * jnp.array([1.0, 1.0, 0.01])
+    start = Mixture(jnp.zeros(1), jnp.zeros((1, 3)), jnp.eye(3)[None], 10.0)
+    near = fit_mixture(points, start, 5)
+    moved = fit_mixture(
+        points + 50, Mixture(start.log_weights, start.means + 50, start.factors, 10.0), 5
+    )
+    np.testing.assert_allclose(moved.means[0] - 50, near.means[0], atol=1e-4)
+    np.testing.assert_allclose(moved.factors[0], near.factors[0], rtol=0.05, atol=2e-5)

@@ -11,7 +11,7 @@ import latentuq
 # each other.
 LAYERS = [
     ["errors"],
-    ["arrays", "files", "options", "toml_text"],
+    ["arrays", "files", "markdown", "options", "toml_text"],
     ["data", "tensors", "networks"],
     ["prior", "two_sample", "inference"],
     ["store"],
@@ -20,6 +20,8 @@ LAYERS = [
     ["problem"],
     ["problem_file", "exact", "experiments", "baselines"],
     ["posterior"],
+    ["calibration"],
+    ["bench"],
     ["report"],
     ["cli"],
 ]

@@ -47,7 +47,8 @@ def test_versions_agree():
 
 
 @pytest.mark.parametrize(
-    "document", ["README.md", "docs/priors.md", "docs/problems.md", "docs/inference.md"]
+    "document",
+    ["README.md", "docs/priors.md", "docs/problems.md", "docs/inference.md", "docs/comparison.md"],
 )
 def test_python_in_the_documents_runs(document, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -50,6 +50,13 @@ def test_many_points_in_batches_equal_one_by_one():
         ((lambda u: u, 2), r"number, not of shape \(2,\)"),
         ((lambda u: u @ jnp.ones(3), 2), r"one point of shape \(2,\)"),
         ((half, 2, lambda u: u[0]), r"vector, not of shape \(\)"),
+        ((half, "a"), "positive whole number, not 'a'"),
+        ((half, np.nan), "positive whole number, not nan"),
+        ((half, 2, None, "wide"), "scale must be a positive number, not 'wide'"),
+        ((lambda u: u[0] + 1j, 2), "log density must be made of real numbers, not of complex"),
+        ((lambda u: u[0] > 0, 2), "log density must be made of real numbers, not of bool"),
+        ((half, 2, lambda u: None), "residual fails on one point"),
+        ((lambda u: jax.lax.while_loop(lambda v: v < 1, lambda v: v + 1, u[0]), 2), "fails on"),
     ],
 )
 def test_what_does_not_fit_is_said_at_once(arguments, message):

@@ -1,0 +1,122 @@
+import json
+
+import jax
+import numpy as np
+import pytest
+
+import latentuq as lu
+from latentuq.baselines import BaselineResult
+from latentuq.bench import run as bench_run
+from latentuq.bench.methods import METHODS, Method
+from latentuq.bench.page import write_page
+from latentuq.bench.references import Reference, read_references
+from latentuq.bench.run import compare_draws, read_cells, run_bench
+from latentuq.errors import UserError
+from latentuq.experiments import EXPERIMENTS, make_problem
+
+
+@pytest.fixture(scope="module")
+def prior():
+    return lu.load_prior("mnist")
+
+
+@pytest.fixture(scope="module")
+def posts(prior):
+    """Previews of two problems stand for our posteriors."""
+    found = {}
+    for name in ("sparse95", "solidmask"):
+        image = lu.load_digits().digit(EXPERIMENTS[name].image)
+        problem = make_problem(prior, name, image)
+        found[name] = lu.solve(jax.random.key(0), problem, budget="preview")
+    return found
+
+
+@pytest.fixture
+def fake(monkeypatch, posts):
+    """Methods that answer at once: draws of our posterior, off in evidence and place."""
+
+    def method(shift, evidence, seconds):
+        def run(key, problem, post):
+            draws = np.asarray(post.sample(key, 300)) + shift
+            return BaselineResult(draws, evidence, None, seconds, 1.0, 10, 40)
+
+        return run
+
+    def refuse(key, problem, post):
+        raise UserError("Not for this problem.")
+
+    methods = {
+        "latentuq": Method("ours", method(0.0, 50.0, 2.0)),
+        "far": Method("far away", method(3.0, None, 8.0), slow=True),
+        "refuses": Method("refuses", refuse),
+    }
+    for module in ("run", "page"):
+        monkeypatch.setattr(f"latentuq.bench.{module}.METHODS", methods)
+    monkeypatch.setattr(bench_run, "_compiled", lambda prior, corruption, seed: posts[corruption])
+    return methods
+
+
+def references(posts):
+    return {
+        (name, EXPERIMENTS[name].image): Reference(
+            51.0, 0.1, np.asarray(post.sample(jax.random.key(9), 400))
+        )
+        for name, post in posts.items()
+    }
+
+
+def test_cells_are_measured_once_and_written(prior, posts, fake, tmp_path):
+    path = tmp_path / "bench.json"
+    seen = []
+    arguments = (prior, references(posts), path, [*fake], [*posts], 2)
+    cells = run_bench(*arguments, report=lambda name, cell: seen.append(name))
+    assert len(cells) == len(seen) == 2 * (2 + 1 + 2)
+    ours, far = cells["latentuq solidmask 0"], cells["far solidmask 0"]
+    assert ours["evidence_gap"] == pytest.approx(-1)
+    assert far["evidence_gap"] is None
+    assert ours["two_sample_accuracy"] + 0.2 < far["two_sample_accuracy"]
+    assert ours["energy"] < far["energy"]
+    assert cells["refuses sparse95 0"] == {"error": "Not for this problem."}
+    run_bench(*arguments, report=lambda name, cell: pytest.fail("measured again"))
+
+    page = write_page(
+        cells, json.loads(path.read_text())["setup"], tmp_path, "a command"
+    ).read_text()
+    assert "| far away | 8.00 |  | 4.00 |" in page
+    assert "refuses" not in page
+    assert (tmp_path / "bench.png").stat().st_size > 10_000
+
+
+def test_what_is_unknown_is_named(prior, fake, tmp_path):
+    with pytest.raises(UserError, match="no 'nuts' to compare; there are latentuq"):
+        run_bench(prior, {}, tmp_path / "b.json", ["nuts"], ["blur"], 1)
+
+
+def test_files_of_something_else_are_refused(prior, tmp_path):
+    path = tmp_path / "bench.json"
+    path.write_text("{}")
+    with pytest.raises(UserError, match="not a file of `latentuq bench`"):
+        read_cells(path, {})
+    path.write_text(json.dumps({"setup": {"seed": 1}, "cells": {}}))
+    with pytest.raises(UserError, match="another model or seed"):
+        read_cells(path, {"seed": 2})
+
+
+def test_draws_that_are_not_numbers_are_as_bad_as_can_be(posts):
+    post = posts["solidmask"]
+    truth = np.asarray(post.sample(jax.random.key(0), 100))
+    found = compare_draws(jax.random.key(0), post, np.full((50, post.dim), np.nan), truth)
+    assert found == {"weight_gap": 1.0, "two_sample_accuracy": 1.0, "distinct_draws": 0}
+
+
+def test_published_references_can_be_read(prior, request):
+    path = request.config.rootpath / "docs" / "results" / "references.safetensors"
+    found = read_references(path, prior)
+    assert len(found) == 16
+    assert {corruption for corruption, _ in found} == set(EXPERIMENTS)
+    with pytest.raises(UserError, match="another model"):
+        read_references(path, lu.load_prior("fashion-mnist"))
+
+
+def test_every_method_has_a_title_of_its_own():
+    assert len({method.title for method in METHODS.values()}) == len(METHODS)
