@@ -84,12 +84,12 @@ def _adam(batched: bool) -> Run:
     return run
 
 
-def _svi(family: Any, setting: str) -> Run:
+def _svi(family: Any, published: bool = False) -> Run:
     def run(key: Key[Array, ""], problem: InverseProblem, _: Posterior) -> BaselineResult:
-        from latentuq.baselines import svi
+        from latentuq.baselines.svi import FAST, PAPER, svi
 
-        settings = getattr(svi, setting)
-        return svi.svi(
+        settings = PAPER[family] if published else FAST
+        return svi(
             key, problem.log_density, problem.dim, family=family, settings=settings, draws=DRAWS
         )
 
@@ -146,13 +146,13 @@ METHODS = {
     "laplace": Method("Laplace at our modes", _laplace),
     "adam-batched": Method("paper's Adam recipe, batched", _adam(batched=True)),
     "adam": Method("paper's Adam recipe, as published", _adam(batched=False), slow=True),
-    "mean-field": Method("mean-field SVI, fast", _svi("mean-field", "FAST")),
-    "full-rank": Method("full-rank SVI, fast", _svi("full-rank", "FAST")),
+    "mean-field": Method("mean-field SVI, fast", _svi("mean-field")),
+    "full-rank": Method("full-rank SVI, fast", _svi("full-rank")),
     "mean-field-paper": Method(
-        "mean-field SVI, paper's settings", _svi("mean-field", "PAPER"), slow=True
+        "mean-field SVI, paper's settings", _svi("mean-field", published=True), slow=True
     ),
     "full-rank-paper": Method(
-        "full-rank SVI, paper's settings", _svi("full-rank", "PAPER"), slow=True
+        "full-rank SVI, paper's settings", _svi("full-rank", published=True), slow=True
     ),
     "pathfinder": Method("Pathfinder", _pathfinder),
     "nuts": Method("NUTS from the prior", _nuts(from_modes=False)),

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from latentuq.baselines import BaselineResult
+from latentuq.baselines.laplace_mixture import laplace_mixture
+from latentuq.baselines.svi import Family, svi
 from latentuq.calibration.measure import DRAWS, Truth, measure_draws
 from latentuq.errors import UserError
 from latentuq.experiments import EXPERIMENTS, SHAPE
@@ -22,7 +26,6 @@ from latentuq.prior import GenerativePrior
 from latentuq.problem import InverseProblem
 
 STUDIES = ("simulated", "real")
-METHODS = ("latentuq", "laplace", "mean-field", "full-rank")
 # The first test images were looked at while the method was made.
 _FIRST_IMAGE = 100
 
@@ -59,7 +62,7 @@ def check_study(study: Study, prior: GenerativePrior) -> None:
     for value, known, what in (
         (study.kind, STUDIES, "study"),
         (study.corruption, tuple(EXPERIMENTS), "corruption"),
-        (study.method, METHODS, "method"),
+        (study.method, tuple(_METHODS), "method"),
     ):
         if value not in known:
             raise UserError(f"There is no {what} {value!r}; there are {', '.join(known)}.")
@@ -197,4 +200,30 @@ def describe(post: Posterior, truth: Truth) -> dict[str, Any]:
     return facts
 
 
-_METHODS: dict[str, Callable[..., Any]] = {"latentuq": _solve}
+def _laplace(key: Key[Array, ""], case: Case) -> tuple[Float[Array, "n dim"], dict[str, Any]]:
+    solve_key, draw_key = jax.random.split(key)
+    modes = solve(solve_key, case.problem, budget="preview").modes
+    return _drawn(laplace_mixture(draw_key, case.problem.log_density, modes, draws=DRAWS))
+
+
+def _svi(
+    family: Family, key: Key[Array, ""], case: Case
+) -> tuple[Float[Array, "n dim"], dict[str, Any]]:
+    problem = case.problem
+    return _drawn(svi(key, problem.log_density, problem.dim, family=family, draws=DRAWS))
+
+
+def _drawn(result: BaselineResult) -> tuple[Float[Array, "n dim"], dict[str, Any]]:
+    facts = {
+        "log_evidence": round(result.log_evidence or np.nan, 3),
+        "forward_equivalents": result.forward_equivalents,
+    }
+    return jnp.asarray(result.draws), facts
+
+
+_METHODS: dict[str, Callable[..., Any]] = {
+    "latentuq": _solve,
+    "laplace": _laplace,
+    "mean-field": partial(_svi, "mean-field"),
+    "full-rank": partial(_svi, "full-rank"),
+}

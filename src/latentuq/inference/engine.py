@@ -65,6 +65,8 @@ _SAFE_ESS = 200
 _SECOND_LOOKS = 3
 _LATE_LOOKS = 2
 _WORTH_REFINING = 0.01
+# How often a certificate that fails may lead to another refinement.
+_RETRIES = 3
 
 
 class _Answer(NamedTuple):
@@ -330,16 +332,18 @@ def _tail(answer: _Answer) -> tuple[bool, float]:
 def _certify(key: Key[Array, ""], target: Target, answer: _Answer, limits: Budget) -> _Answer:
     """The answer on draws that had no part in choosing the proposal either.
 
-    Where these have the heavy tail that the choice did not see, they serve to refine once more.
+    Where these have a heavy tail that the choice did not see, they serve to refine once more.
     """
     if not limits.certified:
         return answer
-    first_key, climb_key, second_key = jax.random.split(key, 3)
-    answer = _sampled(first_key, target, answer, answer.proposal, limits.certified)
-    if answer.draws.khat <= khat_threshold(limits.certified):
-        return answer
-    answer = _climb(climb_key, target, answer, limits)
-    return _sampled(second_key, target, answer, answer.proposal, limits.certified)
+    draw_key, *more_keys = jax.random.split(key, 1 + 2 * _RETRIES)
+    answer = _sampled(draw_key, target, answer, answer.proposal, limits.certified)
+    for climb_key, draw_key in zip(more_keys[::2], more_keys[1::2], strict=True):
+        if answer.draws.khat <= khat_threshold(limits.certified):
+            break
+        answer = _climb(climb_key, target, answer, limits)
+        answer = _sampled(draw_key, target, answer, answer.proposal, limits.certified)
+    return answer
 
 
 def _sampled(
