@@ -130,4 +130,4 @@ def test_our_own_posteriors_are_calibrated(base, simulations):
     assert least_p_value(rows) > 0.01
     assert mode_reliability(rows).error < 0.25
     for level, rate in coverage(rows, "hidden").items():
-        assert abs(rate.value - level) < 3 * rate.error + 1 / SOLVED
+        assert abs(rate.value - level) < 3 * np.sqrt(level * (1 - level) / SOLVED)
