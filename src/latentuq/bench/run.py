@@ -22,6 +22,7 @@ from latentuq.posterior import Posterior, solve
 from latentuq.posterior.maps import draw_images
 from latentuq.prior import GenerativePrior
 from latentuq.problem import InverseProblem
+from latentuq.results import read_results
 from latentuq.two_sample import FEWEST_DRAWS, two_sample_accuracy
 
 Cells = dict[str, dict[str, Any]]
@@ -175,16 +176,7 @@ def score_images(
 
 def read_cells(path: Path, setup: dict[str, Any]) -> Cells:
     """The cells of an earlier run with this setup."""
-    if not path.exists():
-        return {}
-    try:
-        contents = json.loads(path.read_text())
-        found, cells = contents["setup"], contents["cells"]
-    except (ValueError, KeyError, TypeError):
-        raise UserError(f"{path} is not a file of `latentuq bench`.") from None
-    if found != setup:
-        raise UserError(f"{path} is of another model or seed; remove it, or choose another folder.")
-    return cells
+    return read_results(path, setup, "cells", "`latentuq bench`") or {}
 
 
 def write_cells(path: Path, setup: dict[str, Any], cells: Cells) -> None:

@@ -24,6 +24,7 @@ from latentuq.noise import GaussianNoise
 from latentuq.posterior import Posterior, solve
 from latentuq.prior import GenerativePrior
 from latentuq.problem import InverseProblem
+from latentuq.results import read_results
 
 STUDIES = ("simulated", "real")
 # The first test images were looked at while the method was made.
@@ -116,17 +117,8 @@ def run_study(
 
 
 def read_rows(path: Path, setup: dict[str, Any]) -> list[dict[str, Any]]:
-    """The rows of a study's file; none if it does not exist or is of another setup."""
-    if not path.exists():
-        return []
-    try:
-        contents = json.loads(path.read_text())
-        found, rows = contents["setup"], contents["rows"]
-    except (ValueError, KeyError, TypeError):
-        raise UserError(f"{path} is not a file of a calibration study.") from None
-    if found != setup:
-        raise UserError(f"{path} is of another model or seed; remove it, or choose another folder.")
-    return rows
+    """The rows of a study's file; none if it does not exist."""
+    return read_results(path, setup, "rows", "a calibration study") or []
 
 
 def write_rows(path: Path, setup: dict[str, Any], rows: list[dict[str, Any]]) -> None:

@@ -1,0 +1,28 @@
+"""JSON files of results that grow cell by cell and know what they were measured with."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from latentuq.errors import UserError
+
+
+def read_results(path: Path, setup: dict[str, Any], part: str, kind: str) -> Any | None:
+    """What an earlier run has saved; None if there was none.
+
+    Args:
+        path: The file.
+        setup: What the results depend on; they must not be mixed with those of another.
+        part: Name of the results in the file.
+        kind: What the file is, for messages.
+    """
+    if not path.exists():
+        return None
+    try:
+        contents = json.loads(path.read_text())
+        found, results = contents["setup"], contents[part]
+    except (ValueError, KeyError, TypeError):
+        raise UserError(f"{path} is not a file of {kind}.") from None
+    if found != setup:
+        raise UserError(f"{path} is of another model or seed; remove it, or choose another folder.")
+    return results
