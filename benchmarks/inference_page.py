@@ -91,7 +91,11 @@ def _images(cells: Cells) -> str:
     if not rows:
         return ""
     accuracies = [cell["two_sample_accuracy"] for cell in cases.values()]
-    unreliable = sum(cell["verdict"].startswith("unreliable") for cell in cases.values())
+    reasons = [
+        f"\n- {name.rsplit(' seed', 1)[0]}: {cell['verdict'].split(';')[0]}"
+        for name, cell in cases.items()
+        if cell["verdict"].startswith("unreliable")
+    ]
     silent = sum(
         not within(cell) and not cell["verdict"].startswith("unreliable") for cell in cases.values()
     )
@@ -105,8 +109,9 @@ Seed 0, prior `mnist`, default budget.
 
 Limits: evidence within 0.2 nats plus the reference's error, weights within 0.05, two-sample
 accuracy at most 0.57. {outside} of {len(rows)} are outside, {silent} of them without the verdict
-"unreliable"; {unreliable} of {len(rows)} are "unreliable". Median two-sample accuracy
-{np.median(accuracies):.3f} (bar 0.54), largest {max(accuracies):.3f}.
+"unreliable". Median two-sample accuracy {np.median(accuracies):.3f} (bar 0.54), largest
+{max(accuracies):.3f}. {len(reasons)} of {len(rows)} are "unreliable":
+{"".join(reasons)}
 
 `bridge` is Meng and Wong's bridge sampling between our draws and the reference's: it uses the
 reference's draws but not its evidence. `weights`: largest difference between our weights and the
