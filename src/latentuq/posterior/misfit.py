@@ -30,7 +30,8 @@ def check_fit(verdict: str, p_value: float | None) -> str:
     """The verdict, unless the data do not fit the model: then no posterior under it is reliable."""
     if p_value is None or p_value >= WORST_FIT or verdict.startswith("unreliable"):
         return verdict
+    shown = f"{p_value:.2g}" if p_value > 1e-6 else "below 1e-6"
     return (
-        f"unreliable: the data do not look like what the model makes (posterior predictive p-value"
-        f" {p_value:.2g}); the inference under the model is {verdict}"
+        "unreliable: the data do not look like what the model makes (posterior predictive p-value"
+        f" {shown}); the inference under the model is {verdict}"
     )
