@@ -216,3 +216,21 @@ def test_a_problem_is_stated_saved_and_loaded(tmp_path, tiny_prior):
     )  # fmt: skip
     assert code == 0
     assert err == "latentuq: Nothing is observed: the posterior is the prior.\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["bench", "--methods", "magic"], "There is no 'magic' to compare; there are latentuq,"),
+        (["bench", "--corruptions", "fog"], "There is no 'fog' to compare; there are sparse95,"),
+        (["bench", "--references", "nowhere"], "There is no file nowhere."),
+        (["calibrate", "--study", "dreamt"], "There is no study 'dreamt'; there are simulated,"),
+        (["calibrate", "--model-error", "vague"], "There is no model error 'vague';"),
+    ],
+)
+def test_what_cannot_be_compared_or_studied_leaves_nothing_behind(arguments, message, tmp_path):
+    code, _, err = run(*arguments, cwd=tmp_path)
+    assert code == 2
+    assert err.startswith(f"latentuq: {message}")
+    assert len(err.splitlines()) == 1
+    assert not list(tmp_path.iterdir())

@@ -35,6 +35,14 @@ def cell_name(method: str, corruption: str, repeat: int) -> str:
     return f"{method} {corruption} {repeat}"
 
 
+def check_names(methods: Sequence[str], corruptions: Sequence[str]) -> None:
+    """Raises a `UserError` for a method or a corruption that does not exist."""
+    for names, known in ((methods, METHODS), (corruptions, EXPERIMENTS)):
+        for name in names:
+            if name not in known:
+                raise UserError(f"There is no {name!r} to compare; there are {', '.join(known)}.")
+
+
 def run_bench(
     prior: GenerativePrior,
     references: dict[tuple[str, int], Reference],
@@ -60,9 +68,7 @@ def run_bench(
         seed: Of the first repeat.
         report: Called with the name and the contents of each new cell.
     """
-    for name, known in [*((m, METHODS) for m in methods), *((c, EXPERIMENTS) for c in corruptions)]:
-        if name not in known:
-            raise UserError(f"There is no {name!r} to compare; there are {', '.join(known)}.")
+    check_names(methods, corruptions)
     setup = {"model": prior.card.name, "model_checksum": prior.card.checksum, "seed": seed}
     cells = read_cells(path, setup)
     posteriors: dict[str, Posterior] = {}

@@ -27,7 +27,7 @@ def bench(
     from latentuq.bench.methods import METHODS
     from latentuq.bench.page import write_page
     from latentuq.bench.references import read_references
-    from latentuq.bench.run import run_bench
+    from latentuq.bench.run import check_names, run_bench
     from latentuq.experiments import EXPERIMENTS
     from latentuq.files import make_folder
     from latentuq.store import load_prior
@@ -36,6 +36,7 @@ def bench(
     if methods not in ("", "all"):
         chosen = [name.strip() for name in methods.split(",")]
     problems = [name.strip() for name in corruptions.split(",")] if corruptions else [*EXPERIMENTS]
+    check_names(chosen, problems)
     prior = load_prior(model)
     truth = read_references(references, prior)
     make_folder(output)

@@ -23,13 +23,14 @@ def calibrate(
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
     """Solve problems with known answers; each is saved as it finishes, a second call continues."""
-    from latentuq.calibration.studies import Study, run_study
+    from latentuq.calibration.studies import Study, check_study, run_study
     from latentuq.calibration.summary import describe
     from latentuq.files import make_folder
     from latentuq.store import load_prior
 
     prior = load_prior(model)
     chosen = Study(study, corruption, model_error or prior.model_error_name, method)
+    check_study(chosen, prior)
     make_folder(output)
 
     def report(done: int, row: dict) -> None:
