@@ -8,7 +8,7 @@ import latentuq as lu
 from latentuq.baselines import BaselineResult
 from latentuq.bench import run as bench_run
 from latentuq.bench.methods import METHODS, Method
-from latentuq.bench.page import write_page
+from latentuq.bench.page import _MARKERS, write_page
 from latentuq.bench.references import Reference, read_references
 from latentuq.bench.run import compare_draws, read_cells, run_bench
 from latentuq.errors import UserError
@@ -118,5 +118,6 @@ def test_published_references_can_be_read(prior, request):
         read_references(path, lu.load_prior("fashion-mnist"))
 
 
-def test_every_method_has_a_title_of_its_own():
+def test_every_method_has_a_title_and_a_marker_of_its_own():
     assert len({method.title for method in METHODS.values()}) == len(METHODS)
+    assert len(set(_MARKERS)) == len(_MARKERS) >= len(METHODS)

@@ -13,7 +13,7 @@ from latentuq.markdown import table
 
 # Colour-blind-safe (Okabe and Ito), one per problem.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
-_MARKERS = "o^sDv<>Pp*hXd"
+_MARKERS = "o^sDv<>Pp*hXdH+x12"
 
 
 def write_page(cells: Cells, setup: dict[str, Any], folder: Path, command: str) -> Path:
@@ -152,7 +152,7 @@ def save_figure(cells: Cells, path: Path) -> None:
     }
     shown = []
     for (part, label), axis in zip(parts.items(), panels, strict=True):
-        for marker, (name, method) in zip(_MARKERS * 2, METHODS.items(), strict=False):
+        for marker, (name, method) in zip(_MARKERS, METHODS.items(), strict=False):
             for colour, corruption in zip(_COLOURS, EXPERIMENTS, strict=True):
                 runs = _runs(cells, name, corruption)
                 error = _size(runs, part) - (0.5 if part == "two_sample_accuracy" else 0)

@@ -1,6 +1,7 @@
 """`latentuq bench`: our inference beside the others."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -48,5 +49,5 @@ def bench(
     path = output / "bench.json"
     cells = run_bench(prior, truth, path, chosen, problems, repeats, seed, report)
     setup = json.loads(path.read_text())["setup"]
-    page = write_page(cells, setup, output, "latentuq bench --methods all -o docs/results")
+    page = write_page(cells, setup, output, " ".join(["latentuq", *sys.argv[1:]]))
     typer.echo(json.dumps(cells) if as_json else f"The comparison is in {page}")
