@@ -248,3 +248,8 @@ def test_a_preview_of_a_curved_density_is_not_called_reliable():
     assert post.diagnostics.khat > 0.3
     assert post.verdict.startswith("unreliable")
     assert "preview" in post.verdict
+
+
+def test_progress_must_be_a_function():
+    with pytest.raises(UserError, match="progress must be a function, not 'bar'"):
+        lu.solve_density(jax.random.key(0), lambda u: -jnp.sum(u**2), 2, progress="bar")

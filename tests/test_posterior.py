@@ -504,3 +504,9 @@ class TestSolve:
         assert (calls[1][0].residual_fn, calls[1][0].scale, calls[1][1]) == (None, 2.0, "default")
         with pytest.raises(UserError, match="neither problem nor images"):
             plain.sample_images(KEY, 1)
+
+
+@pytest.mark.parametrize("path", [None, 3])
+def test_what_is_no_path_is_said(path):
+    with pytest.raises(UserError, match="A path is needed"):
+        lu.load_posterior(path)

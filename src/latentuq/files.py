@@ -43,6 +43,13 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
             beside.unlink(missing_ok=True)
 
 
+def read_path(path: object) -> Path:
+    """A path as users give it."""
+    if not isinstance(path, str | os.PathLike):
+        raise UserError(f"A path is needed, not {path!r}.")
+    return Path(path)
+
+
 def make_folder(path: Path) -> None:
     """Makes a folder for output, if it is not there."""
     try:

@@ -25,7 +25,7 @@ from latentuq.inference.target import Target
 
 LEARNING_RATES = (0.1, 0.01, 0.001)
 STEPS = (10000, 5000, 3000)
-"""As published for three of the four experiments."""
+"""As published with solidmask."""
 SHORT_STEPS = (1100, 400, 100)
 """As published where the recipe is timed against SVI, on masknoise05."""
 

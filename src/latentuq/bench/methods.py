@@ -28,13 +28,11 @@ class Method:
         title: For tables and figures.
         run: Takes a key, the problem, and our posterior of it: some methods start from its modes.
         slow: Takes minutes per problem; left out unless asked for.
-        masks: Whether it only applies to masked images.
     """
 
     title: str
     run: Run
     slow: bool = False
-    masks: bool = False
 
 
 def run_ours(budget: str) -> Run:
@@ -158,9 +156,9 @@ METHODS = {
     "nuts": Method("NUTS from the prior", _nuts(from_modes=False)),
     "nuts-modes": Method("NUTS from our modes", _nuts(from_modes=True)),
     "smc": Method("SMC from the prior", _smc),
-    "miwae": Method("MIWAE", _miwae, masks=True),
-    "pseudo-gibbs": Method("pseudo-Gibbs", _pseudo_gibbs, masks=True),
-    "metropolis": Method("Metropolis within Gibbs", _metropolis, masks=True),
+    "miwae": Method("MIWAE", _miwae),
+    "pseudo-gibbs": Method("pseudo-Gibbs", _pseudo_gibbs),
+    "metropolis": Method("Metropolis within Gibbs", _metropolis),
     "cross-coding": Method("cross-coding", _cross_coding),
 }
 """By the names that `latentuq bench --methods` takes."""

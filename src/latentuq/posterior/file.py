@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from latentuq.errors import UserError
-from latentuq.files import atomic_path
+from latentuq.files import atomic_path, read_path
 from latentuq.inference.result import Inference
 from latentuq.posterior.dataset import (
     FORMAT,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 def write_posterior(path: str | Path, contents: Contents, force: bool) -> None:
     """Writes one netCDF file, aside first and then renamed into place."""
-    path = Path(path)
+    path = read_path(path)
     if path.exists() and not force:
         raise UserError(f"{path} exists and would be overwritten; force allows it.")
     root = make_dataset(contents)
@@ -64,7 +64,7 @@ def read_posterior(path: str | Path, prior: GenerativePrior | str | Path | None)
         UserError: The file is missing, damaged or something else, or `prior` is not the prior of
             this posterior.
     """
-    path = Path(path)
+    path = read_path(path)
     if not path.is_file():
         raise UserError(f"There is no file {path}.")
     with _explaining(path):

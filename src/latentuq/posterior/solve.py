@@ -125,7 +125,17 @@ def make_posterior(key: Key[Array, ""], inference: Inference, problem: InversePr
     )
 
 
-def _infer(key, log_density_fn, dim, residual_fn, scale, budget, progress) -> Inference:
+def _infer(
+    key: Key[Array, ""],
+    log_density_fn: LogDensity,
+    dim: int,
+    residual_fn: Callable[[Float[Array, " dim"]], Float[Array, " data"]] | None,
+    scale: float,
+    budget: str,
+    progress: Callable[[Progress], None] | None,
+) -> Inference:
+    if progress is not None and not callable(progress):
+        raise UserError(f"progress must be a function, not {progress!r}.")
     infer_key, _ = jax.random.split(read_key(key))
     target = Target(log_density_fn, dim, residual_fn, scale)
     return infer(infer_key, target, budget=budget, progress=progress)
