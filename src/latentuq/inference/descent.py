@@ -100,6 +100,7 @@ def descend(
     steps: int,
     tolerance: float,
     hopeless: float,
+    number: Int[Array, ""] | None = None,
 ) -> Ends:
     """Minimises psi from every start by Levenberg-Marquardt steps.
 
@@ -119,6 +120,8 @@ def descend(
         tolerance: Newton decrement, in nats, below which a start has converged.
         hopeless: A start that is this many nats above the best end after a third of its steps is
             given up.
+        number: How many of the starts count, the first ones; by default all do. The others only
+            pad the shape.
     """
     count, dim = starts.shape
     lanes = min(lanes, count)
@@ -196,7 +199,7 @@ def descend(
 
     def unfinished(state):
         lane, _, _ = state
-        return jnp.any(lane.start < count)
+        return jnp.any(lane.start < (count if number is None else number))
 
     zeros = jnp.zeros((lanes,), starts.dtype)
     model = LocalModel(

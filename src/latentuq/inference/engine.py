@@ -20,7 +20,7 @@ from latentuq.inference.importance import (
 from latentuq.inference.laplace import lower_factor
 from latentuq.inference.membership import Probes, assign, probe
 from latentuq.inference.mixture import Defensive, Mixture
-from latentuq.inference.refine import LADDER, Ladder, admit, begin, climb, climb_counts
+from latentuq.inference.refine import LADDER, Ladder, admit, begin, climb, climb_counts, reweigh
 from latentuq.inference.result import Counts, Inference, Progress
 from latentuq.inference.search import ROUND, SearchState, explore, search
 from latentuq.inference.target import Target
@@ -44,7 +44,7 @@ class Budget(NamedTuple):
 
 BUDGETS = {
     "preview": Budget(rounds=1, climbs=0, draws=4096, certified=0),
-    "default": Budget(rounds=4, climbs=6, draws=16384, certified=49152),
+    "default": Budget(rounds=4, climbs=8, draws=8192, certified=40960),
     "thorough": Budget(rounds=12, climbs=12, draws=65536, certified=262144),
 }
 
@@ -60,6 +60,8 @@ _REFINED_KHAT, _REPEATED_KHAT = 0.5, 0.65
 _SAME_EVIDENCE = 0.1
 _SAFE_ERROR = 0.2
 _SAFE_ESS = 200
+# Draws worth this many serve to refine the proposal without further moves.
+_REWEIGHED_ESS = 150
 # How often the draws of the mixture, and those of the refined proposal, may lead to modes that the
 # search has missed; and the share of the mass from which such a mode is worth a new refinement.
 _SECOND_LOOKS = 3
@@ -314,14 +316,20 @@ def _climb(key: Key[Array, ""], target: Target, answer: _Answer, limits: Budget)
             lightest = min(tried, key=_tail, default=answer)
             return lightest._replace(counts=counts, climbs=answer.climbs)
         move_key, draw_key = jax.random.split(jax.random.fold_in(key, len(tried)))
-        ladder = climb(move_key, target, answer.ladder, answer.draws)
-        answer = answer._replace(
-            ladder=ladder, climbs=answer.climbs + 1, counts=answer.counts + climb_counts()
-        )
-        proposal = Defensive(ladder.mixture, scale=target.scale)
+        answer = _improved(move_key, target, answer)
+        proposal = Defensive(answer.ladder.mixture, scale=target.scale)
         answer = _sampled(draw_key, target, answer, proposal, limits.draws)
         tried.append(answer)
     return answer
+
+
+def _improved(key: Key[Array, ""], target: Target, answer: _Answer) -> _Answer:
+    """A better ladder: by moves at first, and from the draws alone once they are worth enough."""
+    if answer.climbs and answer.draws.ess > _REWEIGHED_ESS:
+        ladder, spent = reweigh(key, target, answer.ladder, answer.draws), Counts()
+    else:
+        ladder, spent = climb(key, target, answer.ladder, answer.draws), climb_counts()
+    return answer._replace(ladder=ladder, climbs=answer.climbs + 1, counts=answer.counts + spent)
 
 
 def _tail(answer: _Answer) -> tuple[bool, float]:

@@ -75,9 +75,9 @@ def importance_sample(
         batch: Draws at which the density is evaluated at once, which bounds the memory.
     """
     draws = proposal.sample(key, n)
-    log_densities, log_proposals = jax.lax.map(
-        lambda u: (log_density_fn(u), proposal.log_prob(u)), draws, batch_size=min(batch, n)
-    )
+    # Two maps: in one, XLA's code for both together took half as long again.
+    log_densities = jax.lax.map(log_density_fn, draws, batch_size=min(batch, n))
+    log_proposals = jax.lax.map(proposal.log_prob, draws, batch_size=min(batch, n))
     log_densities = jnp.where(jnp.isfinite(log_densities), log_densities, -jnp.inf)
     ratios = log_densities - log_proposals
     ratios = jnp.where(jnp.isfinite(ratios), ratios, -jnp.inf)

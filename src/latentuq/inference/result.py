@@ -29,14 +29,6 @@ class Counts:
             self.hessians + other.hessians,
         )
 
-    def __sub__(self, other: "Counts") -> "Counts":
-        return Counts(
-            self.forwards - other.forwards,
-            self.gradients - other.gradients,
-            self.jacobians - other.jacobians,
-            self.hessians - other.hessians,
-        )
-
     def forward_equivalents(self, dim: int) -> int:
         """Forward 1, gradient 3, Jacobian dim + 1; a Hessian dim + 1 gradients."""
         return (

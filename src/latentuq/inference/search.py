@@ -20,7 +20,9 @@ ROUND = 64
 _BANK = 8192
 _LANES = 8
 _STEPS = 60
+# New minima that a round may polish, and lanes for them: most rounds have none or a few.
 _POLISHED = 16
+_POLISHING_LANES = 4
 # A mode this many nats above the deepest cannot be wide enough to matter.
 _REACH = 25.0
 _HOPELESS = 60.0
@@ -29,6 +31,9 @@ _SAME = 0.5
 # A barrier lower than this, in nats, does not part two modes.
 _BARRIER = 0.2
 _SEGMENT = 8
+# Newton decrement, in nats, at which a Gauss-Newton descent has told which minimum it leads to: by
+# then it is closer than _SAME. New minima are polished further.
+_ARRIVED = 0.05
 # Newton decrement, in nats, of a converged minimum: rounding in float32 allows no less.
 _CONVERGED = 0.01
 # Share of the mass from which a mode is relevant, and the starts without a new one that suffice.
@@ -253,7 +258,7 @@ def _descend(target: Target, starts: Array, betas: Array) -> tuple[Ends, Counts]
         betas,
         lanes=_LANES,
         steps=_STEPS,
-        tolerance=1e-2,
+        tolerance=_ARRIVED,
         hopeless=_HOPELESS,
     )
     # The descent knows psi without the constants of the log density.
@@ -303,10 +308,11 @@ def _newton(target: Target, points: Float[np.ndarray, "n dim"]) -> Ends:
         target,
         starts,
         jnp.ones(_POLISHED, target.dtype),
-        lanes=_LANES,
+        lanes=_POLISHING_LANES,
         steps=_STEPS,
         tolerance=1e-4,
         hopeless=np.inf,
+        number=jnp.asarray(len(points)),
     )
     return jax.tree.map(np.asarray, ends)
 
