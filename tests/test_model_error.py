@@ -6,7 +6,12 @@ from scipy import stats
 
 from latentuq.errors import UserError
 from latentuq.prior import ModelError, make_model_error
-from latentuq.training.residuals import estimate_model_errors, mean_log_prob
+from latentuq.training.residuals import (
+    estimate_gain,
+    estimate_model_errors,
+    mean_log_prob,
+    with_gain,
+)
 
 SHAPE = (3, 4)
 
@@ -115,3 +120,34 @@ def test_more_pixels_than_the_dense_solver_takes():
     direction = np.asarray(error.factors).ravel()
     cosine = abs(direction @ factor[0]) / np.linalg.norm(direction) / np.linalg.norm(factor)
     assert cosine > 0.99
+
+
+def test_the_gain_is_linear_between_its_knots():
+    error = make_model_error(0.3, SHAPE)
+    decoded = jnp.array([-1.0, 0.0, 0.25, 0.5, 1.0, 2.0])
+    np.testing.assert_array_equal(error.gain_at(decoded), 1.0)
+    error = ModelError(error.variance, error.factors, jnp.array([0.5, 2.0, 1.0]))
+    np.testing.assert_allclose(error.gain_at(decoded), [0.5, 0.5, 1.25, 2.0, 1.0, 1.0], rtol=1e-6)
+
+
+def test_estimates_recover_a_known_gain():
+    rng = np.random.default_rng(0)
+    decoded = rng.uniform(size=(5000, *SHAPE))
+    residuals = 0.1 * (0.5 + decoded) * rng.normal(size=decoded.shape)
+    errors = estimate_model_errors(residuals, residuals, 0.01, 2)
+    error = errors.estimates["low-rank"]
+    gain = estimate_gain(error, residuals, decoded)
+    knots = np.linspace(0, 1, len(gain))
+    expected = 0.1 * (0.5 + knots) / float(jnp.sqrt(jnp.mean(error.std**2)))
+    # At the ends half as many pixels count, and the hundred that speak for 1 weigh more.
+    np.testing.assert_allclose(gain[1:-1], expected[1:-1], rtol=0.1)
+    np.testing.assert_allclose(gain, expected, rtol=0.3)
+    both = with_gain(errors._replace(default="low-rank"), residuals, decoded)
+    assert both.default == "signal-dependent"
+    np.testing.assert_allclose(both.estimates["signal-dependent"].gain, gain, rtol=1e-6)
+    assert with_gain(errors._replace(default="scalar"), residuals, decoded).default == "scalar"
+
+
+def test_a_gain_without_data_is_one():
+    error = make_model_error(0.3, SHAPE)
+    np.testing.assert_array_equal(estimate_gain(error, np.zeros((0, *SHAPE)), np.zeros(0)), 1.0)

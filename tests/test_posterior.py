@@ -19,7 +19,7 @@ from latentuq.noise import GaussianNoise
 from latentuq.operators import Blur, LinearOperator, Mask, RandomMask
 from latentuq.posterior import Posterior, load_posterior, make_posterior, solve, solve_density
 from latentuq.posterior.dataset import SavedImages
-from latentuq.posterior.maps import ImageMaps, conditional_mean, quantiles
+from latentuq.posterior.maps import ImageMaps, quantiles
 from latentuq.posterior.posterior import LEVELS
 from latentuq.prior import ModelError
 from latentuq.problem import InverseProblem
@@ -184,8 +184,32 @@ class TestMaps:
         }[kind]()
         u = jnp.asarray([0.5, -1.0, 2.0])
         mean, _ = exact_conditional_image(problem, u)
-        found = conditional_mean(problem, problem.prior.generate(u))
+        found = problem.conditional_mean(problem.prior.generate(u))
         np.testing.assert_allclose(found.ravel(), mean, atol=2e-5)
+
+    @pytest.mark.parametrize("operator", [RandomMask(0.5, seed=1), Blur(0.8, size=3)], ids=repr)
+    def test_a_gain_widens_images_where_it_should(self, operator):
+        """Against the dense formula with T S_model T in place of S_model."""
+        rng = np.random.RandomState(0)
+        error = ModelError(
+            jnp.asarray(0.01 * (0.5 + rng.rand(*SHAPE)), jnp.float32),
+            jnp.asarray(0.1 * rng.randn(2, *SHAPE), jnp.float32),
+            jnp.array([0.3, 1.5, 2.0, 0.5]),
+        )
+        problem = make_problem(operator, 0.1, error)
+        u = jnp.asarray([0.5, -1.0, 2.0])
+        gain = error.gain_at(problem.prior.generate(u))
+        assert float(gain.min()) < 0.6 < 1.5 < float(gain.max())
+        turned = ModelError(error.variance * gain**2, error.factors * gain)
+        plain = make_problem(operator, 0.1, turned).with_data(problem.y)
+        mean, covariance = exact_conditional_image(plain, u)
+        found = problem.conditional_mean(problem.prior.generate(u))
+        np.testing.assert_allclose(found.ravel(), mean, atol=1e-3)
+        keys = jax.random.split(jax.random.key(0), 4000)
+        draws = jax.vmap(lambda key: problem.conditional_images(key, u).ravel())(keys)
+        spread = np.sqrt(np.diag(covariance))
+        np.testing.assert_allclose(np.std(draws, axis=0), spread, rtol=0.06)
+        assert np.all(np.abs(np.mean(draws, axis=0) - mean) < 5 * spread / np.sqrt(4000) + 1e-3)
 
 
 class TestDraws:

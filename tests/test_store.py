@@ -28,6 +28,11 @@ def test_a_saved_prior_comes_back_the_same(model_file, tiny_prior):
         other = loaded.with_model_error(name).model_error
         np.testing.assert_array_equal(other.variance, error.variance)
         np.testing.assert_array_equal(other.factors, error.factors)
+        assert (other.gain is None) == (error.gain is None) == (name != "signal-dependent")
+    np.testing.assert_array_equal(
+        loaded.model_errors["signal-dependent"].gain,
+        tiny_prior.prior.model_errors["signal-dependent"].gain,
+    )
     np.testing.assert_array_equal(
         loaded.model_error.variance, tiny_prior.prior.model_error.variance
     )

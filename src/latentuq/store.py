@@ -26,10 +26,12 @@ from latentuq.prior import (
     init_flow,
     init_vae,
 )
+from latentuq.prior.model_error import LOW_RANK, SIGNAL_DEPENDENT
 from latentuq.tensors import TensorFile, flatten, read_tensors, unflatten, write_tensors
 
 KIND = "prior"
 FORMAT = 1
+_GAIN = "model_error_gain"
 _MAX_PIXELS = 2**26
 
 
@@ -67,7 +69,10 @@ def save_prior(
     arrays = _network_arrays(prior)
     if half:
         arrays = {name: _halved(array) for name, array in arrays.items()}
-    arrays |= flatten(prior.model_errors, "model_errors")
+    plain = {name: e for name, e in prior.model_errors.items() if name != SIGNAL_DEPENDENT}
+    arrays |= flatten(plain, "model_errors")
+    if SIGNAL_DEPENDENT in prior.model_errors:
+        arrays |= flatten(prior.model_errors[SIGNAL_DEPENDENT].gain, _GAIN)
     header = {
         "kind": KIND,
         "format": FORMAT,
@@ -77,7 +82,7 @@ def save_prior(
             "shape": list(architecture.shape),
             "vae": dataclasses.asdict(architecture.vae),
             "flow": dataclasses.asdict(architecture.flow),
-            "model_errors": dict(architecture.model_errors),
+            "model_errors": {name: error.rank for name, error in plain.items()},
             "default_model_error": architecture.default_model_error,
             "scaling": dataclasses.asdict(architecture.scaling),
         },
@@ -161,7 +166,7 @@ def _read_architecture(header: dict[str, Any]) -> Architecture:
     ranks = {str(name): int(rank) for name, rank in table["model_errors"].items()}
     if not all(0 <= rank <= _MAX_PIXELS for rank in ranks.values()):
         raise UserError("the rank of a model error is impossible.")
-    if table["default_model_error"] not in ranks:
+    if table["default_model_error"] not in {*ranks, SIGNAL_DEPENDENT}:
         raise UserError(f"its default model error {table['default_model_error']!r} is missing.")
     return Architecture(
         shape=shape,
@@ -196,6 +201,10 @@ def _build(file: TensorFile, architecture: Architecture, checksum: str) -> Gener
     for name, error in errors.items():
         if jnp.any(error.variance < 0):
             raise UserError(f"the model error {name!r} has a negative variance.")
+    if _GAIN in file.arrays:
+        errors[SIGNAL_DEPENDENT] = _with_gain(errors, file.arrays[_GAIN])
+    elif architecture.default_model_error == SIGNAL_DEPENDENT:
+        raise UserError("the gain of its default model error is missing.")
     if "flow" in networks and not jnp.all(networks["flow"].scale > 0):
         raise UserError("the scale of the flow is not positive.")
     return GenerativePrior(
@@ -214,6 +223,15 @@ def _build(file: TensorFile, architecture: Architecture, checksum: str) -> Gener
             checksum=checksum,
         ),
     )
+
+
+def _with_gain(errors: dict[str, ModelError], gain: np.ndarray) -> ModelError:
+    """The low-rank estimate with the gain that a file keeps beside it."""
+    if LOW_RANK not in errors:
+        raise UserError(f"it has a gain, but no model error {LOW_RANK!r} to go with it.")
+    if gain.ndim != 1 or len(gain) < 2 or gain.dtype.kind != "f" or not np.all(gain > 0):
+        raise UserError("the gain of its model error is not a list of positive numbers.")
+    return dataclasses.replace(errors[LOW_RANK], gain=jnp.asarray(gain, jnp.float32))
 
 
 def _checksum(path: Path) -> str:

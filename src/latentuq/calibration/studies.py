@@ -19,10 +19,11 @@ from latentuq.baselines.svi import Family, svi
 from latentuq.calibration.measure import DRAWS, Truth, measure_draws
 from latentuq.errors import UserError
 from latentuq.experiments import EXPERIMENTS, SHAPE
-from latentuq.files import atomic_path
+from latentuq.files import atomic_path, make_folder
 from latentuq.noise import GaussianNoise
 from latentuq.posterior import Posterior, solve
 from latentuq.prior import GenerativePrior
+from latentuq.prior.model_error import LOW_RANK, SIGNAL_DEPENDENT
 from latentuq.problem import InverseProblem
 from latentuq.results import read_results
 
@@ -49,6 +50,13 @@ class Study(NamedTuple):
     @property
     def name(self) -> str:
         return "-".join(self)
+
+    @property
+    def posterior(self) -> "Study":
+        """The study whose posteriors of u are the same: given y, a gain acts on images alone."""
+        if self.kind == "real" and self.model_error == SIGNAL_DEPENDENT:
+            return self._replace(model_error=LOW_RANK)
+        return self
 
 
 class Case(NamedTuple):
@@ -106,14 +114,35 @@ def run_study(
         if number < len(rows):
             continue
         solve_key, measure_key = jax.random.split(jax.random.fold_in(jax.random.key(seed), number))
-        start = time.perf_counter()
-        draws, facts = infer(solve_key, case)
-        seconds = round(time.perf_counter() - start, 2)
+        cached = folder / "draws" / f"{study.posterior.name}-{seed}-{number}.npz"
+        draws, facts = _inferred(cached, setup["model_checksum"], partial(infer, solve_key, case))
         row = measure_draws(measure_key, case.problem, draws, case.truth)
-        rows.append(facts | row | {"seconds": seconds})
+        rows.append(facts | row)
         write_rows(path, setup, rows)
         report(len(rows), rows[-1])
     raise UserError(f"The study {study.name} has only {len(rows)} problems, not {problems}.")
+
+
+def _inferred(
+    path: Path, checksum: str, infer: Callable[[], tuple[Float[Array, "n dim"], dict[str, Any]]]
+) -> tuple[Float[Array, "n dim"], dict[str, Any]]:
+    """Draws and facts of one posterior, from a file if it has been computed before.
+
+    So studies that differ in how images are drawn, and new measures, need no new inference.
+    """
+    if path.exists():
+        with np.load(path, allow_pickle=False) as saved:
+            facts = json.loads(str(saved["facts"]))
+            if facts.pop("model_checksum") == checksum:
+                return jnp.asarray(saved["draws"]), facts
+    start = time.perf_counter()
+    draws, facts = infer()
+    facts["seconds"] = round(time.perf_counter() - start, 2)
+    make_folder(path.parent)
+    with atomic_path(path) as temporary, open(temporary, "wb") as file:
+        text = json.dumps(facts | {"model_checksum": checksum})
+        np.savez(file, draws=np.asarray(draws), facts=text)
+    return draws, facts
 
 
 def read_rows(path: Path, setup: dict[str, Any]) -> list[dict[str, Any]]:

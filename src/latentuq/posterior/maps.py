@@ -34,22 +34,6 @@ class ImageMaps(NamedTuple):
     ordered: Float[np.ndarray, "n *shape"]
 
 
-def conditional_mean(
-    problem: InverseProblem, decoded: Float[Array, "*shape"]
-) -> Float[Array, "*shape"]:
-    """E[x | u, y] = g + S_model A^T C^-1 (y - A g) for g = g(u): the mean of `conditional_images`.
-
-    It takes g in place of u because compilers do not notice that a network is evaluated twice.
-    """
-
-    def whitened(x):
-        return problem.whitening.forward(problem.operator, x)
-
-    transpose = jax.linear_transpose(whitened, decoded)
-    (back,) = transpose(problem.whitened_data - whitened(decoded))
-    return decoded + problem.prior.model_error.apply(back)
-
-
 @eqx.filter_jit
 def _decode(prior: GenerativePrior, us: Float[Array, "n dim"]) -> Float[Array, "n *shape"]:
     return jax.vmap(prior.generate)(us)
@@ -58,7 +42,7 @@ def _decode(prior: GenerativePrior, us: Float[Array, "n dim"]) -> Float[Array, "
 @eqx.filter_jit
 def _draw(problem: InverseProblem, keys: Key[Array, " n"], us: Float[Array, "n dim"]) -> Images:
     def at_one_point(key, u):
-        mean = conditional_mean(problem, problem.prior.generate(u))
+        mean = problem.conditional_mean(problem.prior.generate(u))
         return Images(mean, problem.conditional_images(key, u))
 
     return jax.vmap(at_one_point)(keys, us)

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from latentuq.inference.result import Inference
 from latentuq.problem import InverseProblem
 
-WORST_FIT = 0.01
+WORST_FIT = 0.02
 """The p-value below which a verdict says that the data do not fit the model."""
 
 

@@ -71,7 +71,8 @@ class GenerativePrior(eqx.Module):
         images = self.decode(jax.random.normal(u_key, (n, self.dim)))
         if mean:
             return images
-        return images + jax.vmap(self.model_error.sample)(jax.random.split(error_key, n))
+        errors = jax.vmap(self.model_error.sample)(jax.random.split(error_key, n))
+        return images + self.model_error.gain_at(images) * errors
 
     def encode(
         self, x: Float[Array, "*batch_and_shape"]

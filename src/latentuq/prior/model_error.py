@@ -11,16 +11,29 @@ from jaxtyping import Array, Float, Key
 from latentuq.arrays import read_finite
 from latentuq.errors import UserError
 
+LOW_RANK, SIGNAL_DEPENDENT = "low-rank", "signal-dependent"
+"""Names of two estimates that differ in their gain alone."""
+
 
 class ModelError(eqx.Module):
     """S_model = diag(variance) + sum_k factors[k] factors[k]^T over the pixels of one image.
 
     A scalar is a constant `variance` without factors; a full covariance has zero `variance` and
     its Cholesky columns as factors.
+
+    With a `gain` the error of an image grows and shrinks with what the generator shows: its
+    standard deviation is multiplied by the gain at that intensity. S_model is then the average,
+    with which u is inferred; images are drawn with T S_model T, T = diag(gain(g(u))).
+
+    Attributes:
+        variance: The independent part.
+        factors: The common part.
+        gain: At intensities from 0 to 1 in equal steps, linear in between; None: 1 everywhere.
     """
 
     variance: Float[Array, "*shape"]
     factors: Float[Array, "rank *shape"]
+    gain: Float[Array, " knots"] | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -34,6 +47,13 @@ class ModelError(eqx.Module):
     def std(self) -> Float[Array, "*shape"]:
         """Standard deviation of every pixel, both parts together."""
         return jnp.sqrt(self.variance + jnp.sum(self.factors**2, axis=0))
+
+    def gain_at(self, decoded: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+        """The gain of every pixel of a generated image."""
+        if self.gain is None:
+            return jnp.ones_like(decoded)
+        knots = jnp.linspace(0, 1, len(self.gain), dtype=decoded.dtype)
+        return jnp.interp(decoded, knots, self.gain)
 
     def sample(self, key: Key[Array, ""]) -> Float[Array, "*shape"]:
         """Draws n_model ~ N(0, S_model)."""

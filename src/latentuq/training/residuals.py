@@ -1,4 +1,4 @@
-"""S_model from the residuals of held-out images: scalar, per-pixel, diagonal plus low rank."""
+"""S_model from the residuals of held-out images: scalar, per-pixel, low rank, with a gain."""
 
 from typing import NamedTuple
 
@@ -6,8 +6,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from latentuq.prior import ModelError
+from latentuq.prior.model_error import LOW_RANK, SIGNAL_DEPENDENT
 
 _SWEEPS = 30
+_KNOTS = 33
+# Pixels that a gain of 1 counts for at every knot.
+_PSEUDO_PIXELS = 100
 
 
 class ModelErrors(NamedTuple):
@@ -37,7 +41,7 @@ def estimate_model_errors(
     solutions = {
         "scalar": (scalar, no_factors),
         "per-pixel": (per_pixel, no_factors),
-        "low-rank": _factor_analysis(rows, per_pixel, floor, rank),
+        LOW_RANK: _factor_analysis(rows, per_pixel, floor, rank),
     }
     scores = {name: mean_log_prob(tests, *parts) for name, parts in solutions.items()}
     estimates = {
@@ -48,6 +52,39 @@ def estimate_model_errors(
         for name, (variance, factors) in solutions.items()
     }
     return ModelErrors(estimates, scores, max(scores, key=lambda name: scores[name]))
+
+
+def with_gain(errors: ModelErrors, residuals: np.ndarray, decoded: np.ndarray) -> ModelErrors:
+    """Adds the low-rank estimate with a gain, and makes it the default where that one was.
+
+    Likelihood has no part in the choice: a gain acts on the images of a posterior alone.
+    """
+    error = errors.estimates[LOW_RANK]
+    gain = estimate_gain(error, residuals, decoded)
+    estimates = errors.estimates | {
+        SIGNAL_DEPENDENT: ModelError(error.variance, error.factors, jnp.asarray(gain, jnp.float32))
+    }
+    default = SIGNAL_DEPENDENT if errors.default == LOW_RANK else errors.default
+    return errors._replace(estimates=estimates, default=default)
+
+
+def estimate_gain(error: ModelError, residuals: np.ndarray, decoded: np.ndarray) -> np.ndarray:
+    """Root mean square of the residuals over that of S_model, by what the generator shows.
+
+    Every pixel counts for the two knots beside its intensity.
+    """
+    place = np.clip(decoded.ravel().astype(np.float64), 0, 1) * (_KNOTS - 1)
+    left = np.minimum(place.astype(int), _KNOTS - 2)
+    variance = np.asarray(error.std, np.float64) ** 2
+    expected = np.broadcast_to(variance, residuals.shape).ravel()
+    found = residuals.ravel().astype(np.float64) ** 2
+
+    def total(values):
+        at_left = np.bincount(left, (left + 1 - place) * values, _KNOTS)
+        return at_left + np.bincount(left + 1, (place - left) * values, _KNOTS)
+
+    prior = _PSEUDO_PIXELS * variance.mean()
+    return np.sqrt((total(found) + prior) / (total(expected) + prior))
 
 
 def mean_log_prob(rows: np.ndarray, variance: np.ndarray, factors: np.ndarray) -> float:

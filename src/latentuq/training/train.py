@@ -23,7 +23,7 @@ from latentuq.training.loop import fit
 from latentuq.training.losses import decode_all, encode_all, make_vae_loss, sample_posteriors
 from latentuq.training.progress import OnProgress, Progress
 from latentuq.training.quality import flow_needed, measure_latents, measure_vae
-from latentuq.training.residuals import estimate_model_errors
+from latentuq.training.residuals import estimate_model_errors, with_gain
 
 _RESIDUALS_PER_IMAGE = 4
 # Nats per image that float16 may cost before the model is stored in float32.
@@ -183,12 +183,12 @@ def _train_flow(key, vae, images, config, checkpoints, on_progress) -> Flow | No
 
 def _assemble(key, vae: VAE, flow: Flow | None, split: Split, images: ImageSet, config):
     held_key, choice_key = jax.random.split(key)
+    residuals, decoded = held_out_residuals(held_key, vae, split.held_out)
+    further, _ = held_out_residuals(choice_key, vae, split.choice)
     errors = estimate_model_errors(
-        _residuals(held_key, vae, split.held_out),
-        _residuals(choice_key, vae, split.choice),
-        config.model_error.floor,
-        config.model_error.rank,
+        residuals, further, config.model_error.floor, config.model_error.rank
     )
+    errors = with_gain(errors, residuals, decoded)
     architecture = Architecture(
         shape=split.fit.shape[1:],
         vae=config.vae,
@@ -217,11 +217,17 @@ def _assemble(key, vae: VAE, flow: Flow | None, split: Split, images: ImageSet, 
     return prior, architecture, metrics
 
 
-def _residuals(key: Key[Array, ""], vae: VAE, images: np.ndarray) -> np.ndarray:
-    """X - decode(z) with z sampled from the encoder: means lose the variance along the tangent."""
+def held_out_residuals(
+    key: Key[Array, ""], vae: VAE, images: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """X - decode(z) and decode(z), z sampled from the encoder.
+
+    Its means would lose the variance along the generator's tangent.
+    """
     repeated = jnp.repeat(jnp.asarray(images), _RESIDUALS_PER_IMAGE, axis=0)
     z = sample_posteriors(key, encode_all(vae.encoder, repeated))
-    return np.asarray(repeated - decode_all(vae, z))
+    decoded = decode_all(vae, z)
+    return np.asarray(repeated - decoded), np.asarray(decoded)
 
 
 def _measure(key, vae: VAE, flow: Flow | None, split: Split) -> dict[str, Any]:

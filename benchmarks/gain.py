@@ -1,0 +1,49 @@
+"""Adds a gain of the model error to a model that was trained before there was one.
+
+    python benchmarks/gain.py mnist
+
+`latentuq train` estimates it for new models, from the same residuals: those of the images that were
+kept from training, which the model's own configuration and seed tell. Nothing else in the file
+changes, so the posterior of u stays as it was, and with it all references.
+"""
+
+import argparse
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from latentuq.data.image_sets import read_images
+from latentuq.options import replace
+from latentuq.prior import VAE
+from latentuq.prior.model_error import LOW_RANK, SIGNAL_DEPENDENT
+from latentuq.store import embedded_models, load_prior
+from latentuq.tensors import read_tensors, write_tensors
+from latentuq.training.config import TrainingConfig
+from latentuq.training.residuals import estimate_gain
+from latentuq.training.train import held_out_residuals, split_images
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("model", choices=sorted(embedded_models()))
+    name = parser.parse_args().model
+    prior, path = load_prior(name), embedded_models()[name]
+    config = replace(TrainingConfig(), dict(prior.card.training["config"]), "")
+    images = read_images(prior.card.training["data"])
+    keys = jax.random.split(jax.random.key(config.seed), 5)
+    held_key, _ = jax.random.split(keys[3])
+    split = split_images(keys[0], images, config)
+    vae = VAE(prior.encoder, prior.decoder, jnp.zeros(()))
+    residuals, decoded = held_out_residuals(held_key, vae, split.held_out)
+    gain = estimate_gain(prior.model_errors[LOW_RANK], residuals, decoded)
+    print(np.round(gain, 2))
+    header, arrays = read_tensors(path, "prior")
+    header["architecture"]["default_model_error"] = SIGNAL_DEPENDENT
+    header["metrics"]["model_error"] = SIGNAL_DEPENDENT
+    arrays = dict(arrays) | {"model_error_gain": gain.astype(np.float32)}
+    write_tensors(path, header, arrays)
+
+
+if __name__ == "__main__":
+    main()
