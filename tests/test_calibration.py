@@ -107,7 +107,7 @@ def test_weights_from_depth_alone_are_noticed(base, simulations):
 def test_baselines_can_be_studied_too(base, simulations, method):
     truth = truth_of(simulations, 0)
     case = studies.Case(base.with_data(simulations.y[0]), truth)
-    draws, facts = studies._METHODS[method](jax.random.key(0), case)
+    draws, facts = studies.METHODS[method](jax.random.key(0), case)
     assert draws.shape == (DRAWS, 2)
     assert np.isfinite(draws).all()
     exact = np.logaddexp.reduce(on_grid(base, simulations.y[0])) + 2 * np.log(CELL)

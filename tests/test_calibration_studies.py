@@ -28,7 +28,7 @@ def quick(monkeypatch):
         facts = {"verdict": "reliable", "weights": [0.7, 0.3], "mode_of_truth": [1.0, 0.0]}
         return draws, facts
 
-    monkeypatch.setitem(studies._METHODS, "latentuq", draw)
+    monkeypatch.setitem(studies.METHODS, "latentuq", draw)
 
 
 def test_rows_are_saved_and_continued(prior, quick, tmp_path):

@@ -31,7 +31,7 @@ from latentuq.tensors import TensorFile, flatten, read_tensors, unflatten, write
 
 KIND = "prior"
 FORMAT = 1
-_GAIN = "model_error_gain"
+_GAIN, _INFLATION = "model_error_gain", "model_error_inflation"
 _MAX_PIXELS = 2**26
 
 
@@ -72,7 +72,7 @@ def save_prior(
     plain = {name: e for name, e in prior.model_errors.items() if name != SIGNAL_DEPENDENT}
     arrays |= flatten(plain, "model_errors")
     if SIGNAL_DEPENDENT in prior.model_errors:
-        arrays |= flatten(prior.model_errors[SIGNAL_DEPENDENT].gain, _GAIN)
+        arrays |= _signal_arrays(prior.model_errors)
     header = {
         "kind": KIND,
         "format": FORMAT,
@@ -202,7 +202,7 @@ def _build(file: TensorFile, architecture: Architecture, checksum: str) -> Gener
         if jnp.any(error.variance < 0):
             raise UserError(f"the model error {name!r} has a negative variance.")
     if _GAIN in file.arrays:
-        errors[SIGNAL_DEPENDENT] = _with_gain(errors, file.arrays[_GAIN])
+        errors[SIGNAL_DEPENDENT] = _signal_dependent(errors, file.arrays)
     elif architecture.default_model_error == SIGNAL_DEPENDENT:
         raise UserError("the gain of its default model error is missing.")
     if "flow" in networks and not jnp.all(networks["flow"].scale > 0):
@@ -225,13 +225,28 @@ def _build(file: TensorFile, architecture: Architecture, checksum: str) -> Gener
     )
 
 
-def _with_gain(errors: dict[str, ModelError], gain: np.ndarray) -> ModelError:
-    """The low-rank estimate with the gain that a file keeps beside it."""
+def _signal_arrays(errors: Mapping[str, ModelError]) -> dict[str, np.ndarray]:
+    """What turns the low-rank estimate into the signal-dependent one."""
+    low_rank, error = errors[LOW_RANK], errors[SIGNAL_DEPENDENT]
+    assert error.gain is not None
+    inflation = np.sqrt(np.mean(error.variance) / np.mean(low_rank.variance))
+    return {
+        _INFLATION: np.asarray(inflation, np.float32),
+        _GAIN: np.asarray(error.gain * inflation, np.float32),
+    }
+
+
+def _signal_dependent(
+    errors: dict[str, ModelError], arrays: Mapping[str, np.ndarray]
+) -> ModelError:
     if LOW_RANK not in errors:
         raise UserError(f"it has a gain, but no model error {LOW_RANK!r} to go with it.")
+    gain, inflation = arrays[_GAIN], arrays.get(_INFLATION, np.zeros(0))
     if gain.ndim != 1 or len(gain) < 2 or gain.dtype.kind != "f" or not np.all(gain > 0):
         raise UserError("the gain of its model error is not a list of positive numbers.")
-    return dataclasses.replace(errors[LOW_RANK], gain=jnp.asarray(gain, jnp.float32))
+    if inflation.shape != () or not 1 <= inflation < np.inf:
+        raise UserError("the inflation of its model error is not a number of at least 1.")
+    return errors[LOW_RANK].signal_dependent(float(inflation), jnp.asarray(gain, jnp.float32))
 
 
 def _checksum(path: Path) -> str:

@@ -13,6 +13,7 @@ from latentuq.markdown import table
 
 # Colour-blind-safe (Okabe and Ito), one per problem.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
+_STAGES = ("search", "fit", "refine", "certify")
 _MARKERS = "o^sDv<>Pp*hXdH+x12"
 
 
@@ -34,6 +35,8 @@ truth: [references.md](references.md).
 {summary(cells, done)}
 
 {sections}
+
+{_costs(cells, done)}
 
 `evidence`: ln evidence minus the reference's; SVI and cross-coding give lower bounds, NUTS and the
 Gibbs samplers none. `weights`: largest error of the masses of the two heaviest modes. `two-sample`:
@@ -137,6 +140,60 @@ def summary(cells: Cells, done: list[str]) -> str:
 
 Time relative to ours over the problems, and on how many of them the method's median error is larger
 than ours (a method without evidence is not counted as worse)."""
+
+
+def _costs(cells: Cells, done: list[str]) -> str:
+    """Where our time goes, and how it grows."""
+    machine = cells.get("machine", {})
+    rows = []
+    for corruption in done:
+        runs = _runs(cells, "latentuq", corruption)
+        stages = [run["stages"] for run in runs if run.get("stages")]
+        if not stages:
+            continue
+        seconds = median(runs, "seconds")
+        row = [f"`{corruption}`", f"{seconds:.2f}"]
+        row += [f"{np.median([stage.get(name, 0) for stage in stages]):.2f}" for name in _STAGES]
+        if machine:
+            rate = median(runs, "forward_equivalents") * machine["forward_mflop"] / seconds / 1e3
+            row.append(f"{rate / machine['matmul_gflops']:.0%}")
+        rows.append(row)
+    if not rows:
+        return ""
+    titles = ["problem", "seconds", *_STAGES, *(["of the matmul rate"] if machine else [])]
+    text = f"""## Where the time goes
+
+{table(titles, rows)}"""
+    if machine:
+        text += f"""
+
+The machine multiplies 2048 x 2048 matrices at {machine["matmul_gflops"]:.0f} GFLOP/s; one
+evaluation of the density takes {machine["forward_mflop"]:.2f} MFLOP. The last column counts forward
+equivalents (Mfe) alone, nothing of what mixtures and factorisations cost."""
+    grown = [
+        [
+            name,
+            f"{cell['seconds']:.2f}",
+            f"{cell['forward_equivalents'] / 1e6:.3f}",
+            str(cell["modes"]),
+            str(cell.get("refinements", "")),
+            cell.get("verdict", ""),
+        ]
+        for name, cell in cells.items()
+        if name.split()[0] in ("dimension", "size", "starts")
+    ]
+    if grown:
+        titles = ["what", "seconds", "Mfe", "modes", "refinements", "verdict"]
+        text += f"""
+
+### How it grows
+
+{table(titles, grown)}
+
+`dimension`, `size`: a whole solve under a prior with random weights, of that latent dimension, or
+with that image side and 10 dimensions; half of the image is hidden, noise 0.1. `starts`: descents
+of that many prior draws on `masknoise05`."""
+    return text
 
 
 def save_figure(cells: Cells, path: Path) -> None:

@@ -11,6 +11,8 @@ from latentuq.prior import GenerativePrior
 from latentuq.tensors import read_tensors
 
 KIND = "references"
+MODEL_ERROR = "low-rank"
+"""Under which the references were computed: their posteriors are not those of another."""
 
 
 class Reference(NamedTuple):

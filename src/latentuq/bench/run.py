@@ -11,8 +11,8 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from latentuq.baselines import BaselineResult
-from latentuq.bench.methods import METHODS
-from latentuq.bench.references import Reference
+from latentuq.bench.methods import METHODS, STAGE
+from latentuq.bench.references import MODEL_ERROR, Reference
 from latentuq.calibration.statistics import crps, energy_score
 from latentuq.data import load_digits
 from latentuq.errors import UserError
@@ -69,7 +69,8 @@ def run_bench(
         report: Called with the name and the contents of each new cell.
     """
     check_names(methods, corruptions)
-    setup = {"model": prior.card.name, "model_checksum": prior.card.checksum, "seed": seed}
+    prior = prior.with_model_error(MODEL_ERROR)
+    setup = make_setup(prior, seed)
     cells = read_cells(path, setup)
     posteriors: dict[str, Posterior] = {}
     for repeat in range(repeats):
@@ -86,6 +87,16 @@ def run_bench(
                 write_cells(path, setup, cells)
                 report(name, cells[name])
     return cells
+
+
+def make_setup(prior: GenerativePrior, seed: int) -> dict[str, Any]:
+    """What all cells depend on."""
+    return {
+        "model": prior.card.name,
+        "model_checksum": prior.card.checksum,
+        "model_error": prior.model_error_name,
+        "seed": seed,
+    }
 
 
 def _compiled(prior: GenerativePrior, corruption: str, seed: int) -> Posterior:
@@ -109,8 +120,14 @@ def measure(
     except UserError as error:
         return {"error": str(error)}
     image = load_digits().digit(EXPERIMENTS[corruption].image)
+    stages = {
+        name.removeprefix(STAGE): round(float(value[0]), 3)
+        for name, value in result.history.items()
+        if name.startswith(STAGE)
+    }
     return {
         "seconds": result.seconds,
+        "stages": stages,
         "compile_seconds": result.compile_seconds,
         "gradients": result.gradients,
         "forward_equivalents": result.forward_equivalents,

@@ -23,13 +23,12 @@ from latentuq.files import atomic_path, make_folder
 from latentuq.noise import GaussianNoise
 from latentuq.posterior import Posterior, solve
 from latentuq.prior import GenerativePrior
-from latentuq.prior.model_error import LOW_RANK, SIGNAL_DEPENDENT
 from latentuq.problem import InverseProblem
 from latentuq.results import read_results
 
 STUDIES = ("simulated", "real")
-# The first test images were looked at while the method was made.
-_FIRST_IMAGE = 100
+FIRST_IMAGE = 100
+"""The first test images were looked at while the method was made."""
 
 
 class Study(NamedTuple):
@@ -51,13 +50,6 @@ class Study(NamedTuple):
     def name(self) -> str:
         return "-".join(self)
 
-    @property
-    def posterior(self) -> "Study":
-        """The study whose posteriors of u are the same: given y, a gain acts on images alone."""
-        if self.kind == "real" and self.model_error == SIGNAL_DEPENDENT:
-            return self._replace(model_error=LOW_RANK)
-        return self
-
 
 class Case(NamedTuple):
     """A problem and what its data were made from."""
@@ -71,7 +63,7 @@ def check_study(study: Study, prior: GenerativePrior) -> None:
     for value, known, what in (
         (study.kind, STUDIES, "study"),
         (study.corruption, tuple(EXPERIMENTS), "corruption"),
-        (study.method, tuple(_METHODS), "method"),
+        (study.method, tuple(METHODS), "method"),
     ):
         if value not in known:
             raise UserError(f"There is no {what} {value!r}; there are {', '.join(known)}.")
@@ -107,14 +99,14 @@ def run_study(
     rows = read_rows(path, setup)
     prior = prior.with_model_error(study.model_error)
     cases = make_cases(study, prior, seed)
-    infer = _METHODS[study.method]
+    infer = METHODS[study.method]
     for number, case in enumerate(cases):
         if len(rows) >= problems:
             return path
         if number < len(rows):
             continue
         solve_key, measure_key = jax.random.split(jax.random.fold_in(jax.random.key(seed), number))
-        cached = folder / "draws" / f"{study.posterior.name}-{seed}-{number}.npz"
+        cached = folder / "draws" / f"{study.name}-{seed}-{number}.npz"
         draws, facts = _inferred(cached, setup["model_checksum"], partial(infer, solve_key, case))
         row = measure_draws(measure_key, case.problem, draws, case.truth)
         rows.append(facts | row)
@@ -128,7 +120,7 @@ def _inferred(
 ) -> tuple[Float[Array, "n dim"], dict[str, Any]]:
     """Draws and facts of one posterior, from a file if it has been computed before.
 
-    So studies that differ in how images are drawn, and new measures, need no new inference.
+    So new measures need no new inference.
     """
     if path.exists():
         with np.load(path, allow_pickle=False) as saved:
@@ -171,7 +163,7 @@ def make_cases(study: Study, prior: GenerativePrior, seed: int) -> Iterator[Case
     from latentuq.data import load_dataset
 
     data = load_dataset("mnist")
-    for number in range(_FIRST_IMAGE, len(data.test_images)):
+    for number in range(FIRST_IMAGE, len(data.test_images)):
         x = np.asarray(data.test_images[number], np.float32)
         y = corrupted(jax.random.fold_in(keys, number), base, x)
         yield Case(base.with_data(y), Truth(x, label=int(data.test_labels[number])))
@@ -242,7 +234,7 @@ def _drawn(result: BaselineResult) -> tuple[Float[Array, "n dim"], dict[str, Any
     return jnp.asarray(result.draws), facts
 
 
-_METHODS: dict[str, Callable[..., Any]] = {
+METHODS: dict[str, Callable[..., Any]] = {
     "latentuq": _solve,
     "laplace": _laplace,
     "mean-field": partial(_svi, "mean-field"),

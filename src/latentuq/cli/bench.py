@@ -22,13 +22,17 @@ def bench(
     ] = Path("latentuq-bench"),
     model: Annotated[str, typer.Option(help="Embedded model or model file.")] = "mnist",
     seed: Annotated[int, typer.Option(help="Of the first repeat.")] = 0,
+    scaling: Annotated[
+        bool, typer.Option(help="Also measure the cost against dimension, image size and starts.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the cells as JSON.")] = False,
 ) -> None:
     """Compare methods on the paper's four problems; what has been measured is not repeated."""
     from latentuq.bench.methods import METHODS
     from latentuq.bench.page import write_page
     from latentuq.bench.references import read_references
-    from latentuq.bench.run import check_names, run_bench
+    from latentuq.bench.run import check_names, run_bench, write_cells
+    from latentuq.bench.scaling import measure_scaling
     from latentuq.experiments import EXPERIMENTS
     from latentuq.files import make_folder
     from latentuq.store import load_prior
@@ -49,5 +53,13 @@ def bench(
     path = output / "bench.json"
     cells = run_bench(prior, truth, path, chosen, problems, repeats, seed, report)
     setup = json.loads(path.read_text())["setup"]
+    if scaling:
+
+        def save(name: str, cell: dict) -> None:
+            cells[name] = cell
+            write_cells(path, setup, cells)
+            typer.echo(f"{name}: {cell}", err=True)
+
+        measure_scaling(prior, cells, save)
     page = write_page(cells, setup, output, " ".join(["latentuq", *sys.argv[1:]]))
     typer.echo(json.dumps(cells) if as_json else f"The comparison is in {page}")

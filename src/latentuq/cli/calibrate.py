@@ -8,7 +8,7 @@ import typer
 
 
 def calibrate(
-    study: Annotated[str, typer.Option(help="simulated or real.")] = "simulated",
+    study: Annotated[str, typer.Option(help="simulated, real or alarms.")] = "simulated",
     corruption: Annotated[str, typer.Option(help="One of the paper's four.")] = "masknoise05",
     model_error: Annotated[
         str, typer.Option(help="One of the model's; by default the one in use.")
@@ -21,23 +21,39 @@ def calibrate(
     model: Annotated[str, typer.Option(help="Embedded model or model file.")] = "mnist",
     seed: Annotated[int, typer.Option(help="Of problems and inference.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+    page: Annotated[
+        Path | None, typer.Option(help="Write what the folder holds as a page; measure nothing.")
+    ] = None,
 ) -> None:
     """Solve problems with known answers; each is saved as it finishes, a second call continues."""
+    from latentuq.calibration.alarms import SETS, STUDY, describe_alarms, run_alarms
+    from latentuq.calibration.page import write_page
     from latentuq.calibration.studies import Study, check_study, run_study
     from latentuq.calibration.summary import describe
     from latentuq.files import make_folder
     from latentuq.store import load_prior
 
+    if page is not None:
+        typer.echo(f"Wrote {write_page(output, page)}")
+        return
     prior = load_prior(model)
     chosen = Study(study, corruption, model_error or prior.model_error_name, method)
-    check_study(chosen, prior)
+    if study != STUDY:
+        check_study(chosen, prior)
+    prior = prior.with_model_error(chosen.model_error)
     make_folder(output)
 
     def report(done: int, row: dict) -> None:
-        typer.echo(f"{chosen.name}: {done} of {problems}, {row['seconds']:.1f} s", err=True)
+        total = problems * len(SETS) if study == STUDY else problems
+        name = STUDY if study == STUDY else chosen.name
+        typer.echo(f"{name}: {done} of {total}, {row['seconds']:.1f} s", err=True)
 
-    path = run_study(chosen, prior, problems, output, seed, report)
-    facts = describe(json.loads(path.read_text())["rows"])
+    if study == STUDY:
+        path = run_alarms(prior, problems, output, seed, report)
+        facts = describe_alarms(json.loads(path.read_text())["rows"])
+    else:
+        path = run_study(chosen, prior, problems, output, seed, report)
+        facts = describe(json.loads(path.read_text())["rows"])
     if as_json:
         typer.echo(json.dumps(facts))
         return

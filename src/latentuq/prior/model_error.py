@@ -12,7 +12,7 @@ from latentuq.arrays import read_finite
 from latentuq.errors import UserError
 
 LOW_RANK, SIGNAL_DEPENDENT = "low-rank", "signal-dependent"
-"""Names of two estimates that differ in their gain alone."""
+"""Names of two estimates; the second is made from the first."""
 
 
 class ModelError(eqx.Module):
@@ -22,8 +22,8 @@ class ModelError(eqx.Module):
     its Cholesky columns as factors.
 
     With a `gain` the error of an image grows and shrinks with what the generator shows: its
-    standard deviation is multiplied by the gain at that intensity. S_model is then the average,
-    with which u is inferred; images are drawn with T S_model T, T = diag(gain(g(u))).
+    standard deviation is multiplied by the gain at that intensity. S_model is then what u is
+    inferred with; images are drawn with T S_model T, T = diag(gain(g(u))).
 
     Attributes:
         variance: The independent part.
@@ -54,6 +54,20 @@ class ModelError(eqx.Module):
             return jnp.ones_like(decoded)
         knots = jnp.linspace(0, 1, len(self.gain), dtype=decoded.dtype)
         return jnp.interp(decoded, knots, self.gain)
+
+    def signal_dependent(
+        self, inflation: Float[Array, ""] | float, gain: Float[Array, " knots"]
+    ) -> "ModelError":
+        """This error, inflated where u is inferred, and with a gain where images are drawn.
+
+        The error is largest where the generator moves most with u: at the edges of strokes. What
+        the data say about u would be overrated if its average were taken there.
+
+        Args:
+            inflation: Of the standard deviation; it has no effect on the images of a given u.
+            gain: Of the standard deviation of this error.
+        """
+        return ModelError(inflation**2 * self.variance, inflation * self.factors, gain / inflation)
 
     def sample(self, key: Key[Array, ""]) -> Float[Array, "*shape"]:
         """Draws n_model ~ N(0, S_model)."""

@@ -54,18 +54,43 @@ def estimate_model_errors(
     return ModelErrors(estimates, scores, max(scores, key=lambda name: scores[name]))
 
 
-def with_gain(errors: ModelErrors, residuals: np.ndarray, decoded: np.ndarray) -> ModelErrors:
-    """Adds the low-rank estimate with a gain, and makes it the default where that one was.
+class SignalDependence(NamedTuple):
+    """How the error depends on what the generator shows; see `ModelError.signal_dependent`."""
 
-    Likelihood has no part in the choice: a gain acts on the images of a posterior alone.
+    inflation: float
+    gain: np.ndarray
+
+
+def with_signal_dependence(errors: ModelErrors, found: SignalDependence) -> ModelErrors:
+    """Adds the signal-dependent estimate, and makes it the default where low rank was.
+
+    Likelihood has no part in the choice: the calibration study has.
     """
-    error = errors.estimates[LOW_RANK]
-    gain = estimate_gain(error, residuals, decoded)
-    estimates = errors.estimates | {
-        SIGNAL_DEPENDENT: ModelError(error.variance, error.factors, jnp.asarray(gain, jnp.float32))
-    }
+    error = errors.estimates[LOW_RANK].signal_dependent(
+        found.inflation, jnp.asarray(found.gain, jnp.float32)
+    )
     default = SIGNAL_DEPENDENT if errors.default == LOW_RANK else errors.default
-    return errors._replace(estimates=estimates, default=default)
+    return errors._replace(estimates=errors.estimates | {SIGNAL_DEPENDENT: error}, default=default)
+
+
+def estimate_signal_dependence(
+    error: ModelError, residuals: np.ndarray, decoded: np.ndarray, sensitivity: np.ndarray
+) -> SignalDependence:
+    """Measures gain and inflation of an error on residuals.
+
+    Args:
+        error: The low-rank estimate.
+        residuals: X - decode(z).
+        decoded: Decode(z).
+        sensitivity: Squared length of the generator's gradient at every pixel, |d decode / d z|^2.
+    """
+    variance = np.asarray(error.std, np.float64) ** 2
+    total = float(np.sum(sensitivity, dtype=np.float64))
+    # Pixels count by what they could tell about u, which is where the error must be right.
+    ratio = np.sum(sensitivity * residuals**2 / variance, dtype=np.float64) / total if total else 1
+    return SignalDependence(
+        max(1.0, float(np.sqrt(ratio))), estimate_gain(error, residuals, decoded)
+    )
 
 
 def estimate_gain(error: ModelError, residuals: np.ndarray, decoded: np.ndarray) -> np.ndarray:

@@ -1,10 +1,10 @@
-"""Adds a gain of the model error to a model that was trained before there was one.
+"""Adds the signal-dependent model error to a model that was trained before there was one.
 
-    python benchmarks/gain.py mnist
+    python benchmarks/signal_dependence.py mnist
 
 `latentuq train` estimates it for new models, from the same residuals: those of the images that were
 kept from training, which the model's own configuration and seed tell. Nothing else in the file
-changes, so the posterior of u stays as it was, and with it all references.
+changes but the default, so posteriors under the other model errors stay as they were.
 """
 
 import argparse
@@ -17,15 +17,16 @@ from latentuq.data.image_sets import read_images
 from latentuq.options import replace
 from latentuq.prior import VAE
 from latentuq.prior.model_error import LOW_RANK, SIGNAL_DEPENDENT
+from latentuq.prior.vae import Decoder, Encoder
 from latentuq.store import embedded_models, load_prior
 from latentuq.tensors import read_tensors, write_tensors
 from latentuq.training.config import TrainingConfig
-from latentuq.training.residuals import estimate_gain
+from latentuq.training.residuals import estimate_signal_dependence
 from latentuq.training.train import held_out_residuals, split_images
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="Adds a signal-dependent model error.")
     parser.add_argument("model", choices=sorted(embedded_models()))
     name = parser.parse_args().model
     prior, path = load_prior(name), embedded_models()[name]
@@ -34,14 +35,19 @@ def main() -> None:
     keys = jax.random.split(jax.random.key(config.seed), 5)
     held_key, _ = jax.random.split(keys[3])
     split = split_images(keys[0], images, config)
+    assert isinstance(prior.encoder, Encoder)
+    assert isinstance(prior.decoder, Decoder)
     vae = VAE(prior.encoder, prior.decoder, jnp.zeros(()))
-    residuals, decoded = held_out_residuals(held_key, vae, split.held_out)
-    gain = estimate_gain(prior.model_errors[LOW_RANK], residuals, decoded)
-    print(np.round(gain, 2))
+    held = held_out_residuals(held_key, vae, split.held_out)
+    found = estimate_signal_dependence(prior.model_errors[LOW_RANK], *held)
+    print(f"inflation {found.inflation:.3f}, gain {np.round(found.gain, 2)}")
     header, arrays = read_tensors(path, "prior")
     header["architecture"]["default_model_error"] = SIGNAL_DEPENDENT
     header["metrics"]["model_error"] = SIGNAL_DEPENDENT
-    arrays = dict(arrays) | {"model_error_gain": gain.astype(np.float32)}
+    arrays = dict(arrays) | {
+        "model_error_inflation": np.asarray(found.inflation, np.float32),
+        "model_error_gain": found.gain.astype(np.float32),
+    }
     write_tensors(path, header, arrays)
 
 

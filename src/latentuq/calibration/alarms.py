@@ -1,0 +1,154 @@
+"""How often do data that the model never made raise the alarm, and how often its own kind?"""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from latentuq.calibration.statistics import Rate, clustered_rate
+from latentuq.calibration.studies import FIRST_IMAGE, corrupted, read_rows, write_rows
+from latentuq.errors import UserError
+from latentuq.experiments import SHAPE
+from latentuq.noise import GaussianNoise
+from latentuq.operators import RegionMask
+from latentuq.posterior import solve
+from latentuq.prior import GenerativePrior
+from latentuq.problem import InverseProblem
+
+STUDY = "alarms"
+NOISE = 0.2
+"""Standard deviation of the noise on the visible half."""
+
+Rows = list[dict[str, Any]]
+Image = Float[np.ndarray, "28 28"]
+
+
+def _digits() -> Iterator[Image]:
+    from latentuq.data import load_dataset
+
+    for image in load_dataset("mnist").test_images[FIRST_IMAGE:]:
+        yield np.asarray(image, np.float32)
+
+
+def _garments() -> Iterator[Image]:
+    from latentuq.data import load_dataset
+
+    for image in load_dataset("fashion-mnist").test_images[FIRST_IMAGE:]:
+        yield np.asarray(image, np.float32)
+
+
+def _negatives() -> Iterator[Image]:
+    for image in _digits():
+        yield 1 - image
+
+
+def _checkerboards() -> Iterator[Image]:
+    """Squares of 1 to 7 pixels, shifted at random."""
+    generator = np.random.default_rng(0)
+    while True:
+        side, down, right = (int(number) for number in generator.integers([1, 0, 0], [8, 7, 7]))
+        rows, columns = np.indices(SHAPE)
+        yield (((rows + down) // side + (columns + right) // side) % 2).astype(np.float32)
+
+
+def _shuffled() -> Iterator[Image]:
+    generator = np.random.default_rng(0)
+    for image in _digits():
+        yield generator.permutation(image.ravel()).reshape(SHAPE)
+
+
+SETS: dict[str, Callable[[], Iterator[Image]]] = {
+    "digits": _digits,
+    "garments": _garments,
+    "negatives": _negatives,
+    "checkerboards": _checkerboards,
+    "shuffled": _shuffled,
+}
+"""What is shown to a prior of digits; the first is its own kind."""
+
+
+def run_alarms(
+    prior: GenerativePrior,
+    problems: int,
+    folder: Path,
+    seed: int = 0,
+    report: Callable[[int, dict[str, Any]], None] = lambda done, row: None,
+) -> Path:
+    """Solves problems of every set until there are enough, and saves each as it finishes.
+
+    The right half is hidden, the left one is seen with noise of 0.2.
+
+    Args:
+        prior: Of digits, 28 x 28.
+        problems: Of each set.
+        folder: Where the rows are or will be.
+        seed: Of noise and inference.
+        report: Called with the number of rows and the last of them.
+    """
+    if prior.shape != SHAPE:
+        raise UserError(f"The study of alarms needs a prior of {SHAPE} images, not {prior.shape}.")
+    path = folder / f"{STUDY}-{prior.model_error_name}.json"
+    setup = {
+        "study": STUDY,
+        "model_error": prior.model_error_name,
+        "model": prior.card.name,
+        "model_checksum": prior.card.checksum,
+        "seed": seed,
+    }
+    rows = read_rows(path, setup)
+    base = InverseProblem(
+        prior, RegionMask(columns=(14, 27)), GaussianNoise(NOISE), np.zeros(SHAPE)
+    )
+    done = {(row["set"], row["number"]) for row in rows}
+    sources = {name: make() for name, make in SETS.items()}
+    for number in range(problems):
+        for name, source in sources.items():
+            image = next(source)
+            if (name, number) in done:
+                continue
+            key = jax.random.fold_in(jax.random.key(seed), 1000 * list(SETS).index(name) + number)
+            noise_key, solve_key = jax.random.split(key)
+            start = time.perf_counter()
+            post = solve(solve_key, base.with_data(corrupted(noise_key, base, image)))
+            rows.append(
+                {
+                    "set": name,
+                    "number": number,
+                    "verdict": post.verdict.split(":")[0],
+                    "p_value": post.diagnostics.predictive_p_value,
+                    "log_evidence": round(post.log_evidence, 2),
+                    "seconds": round(time.perf_counter() - start, 2),
+                }
+            )
+            write_rows(path, setup, rows)
+            report(len(rows), rows[-1])
+    return path
+
+
+def alarm_rate(rows: Rows, name: str) -> Rate:
+    """How often the verdict on a set was "unreliable"."""
+    raised = [row["verdict"] == "unreliable" for row in rows if row["set"] == name]
+    return clustered_rate(np.array(raised, int), np.ones(len(raised), int))
+
+
+def describe_alarms(rows: Rows) -> dict[str, Any]:
+    """The rate of every set, of all that are not digits, and of what the evidence alone sees.
+
+    The evidence raises the alarm below the 5 % quantile of the digits' own.
+    """
+    facts: dict[str, Any] = {}
+    for name in SETS:
+        rate = alarm_rate(rows, name)
+        facts[name] = [round(rate.value, 4), round(rate.error, 4), rate.pixels]
+    others = [row for row in rows if row["set"] != "digits"]
+    own = [row["log_evidence"] for row in rows if row["set"] == "digits"]
+    limit = np.quantile(own, 0.05)
+    facts["out of model"] = round(float(np.mean([r["verdict"] == "unreliable" for r in others])), 4)
+    facts["out of model, by the evidence"] = round(
+        float(np.mean([row["log_evidence"] < limit for row in others])), 4
+    )
+    return facts
