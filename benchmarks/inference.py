@@ -24,6 +24,7 @@ import latentuq
 from exact_densities import CASES, measure_case
 from inference_page import write_page
 from latentuq.baselines.smc import smc
+from latentuq.bench.references import MODEL_ERROR
 from latentuq.data import load_digits
 from latentuq.experiments import EXPERIMENTS, make_problem
 from latentuq.files import atomic_path
@@ -46,7 +47,9 @@ PAPER = tuple((name, experiment.image) for name, experiment in EXPERIMENTS.items
 
 
 def make(corruption: str, image: int) -> InverseProblem:
-    return make_problem(load_prior(MODEL), corruption, load_digits().digit(image))
+    return make_problem(
+        load_prior(MODEL).with_model_error(MODEL_ERROR), corruption, load_digits().digit(image)
+    )
 
 
 def solve(problem: InverseProblem, seed: int, budget: str = "default") -> Posterior:
@@ -192,7 +195,7 @@ def measure_hidden(corruption: str, image: int, seed: int) -> dict[str, Any]:
 
 def measure_kernel() -> dict[str, Any]:
     """Arithmetic of the search per second, against the machine's matrix products."""
-    prior = load_prior(MODEL)
+    prior = load_prior(MODEL).with_model_error(MODEL_ERROR)
     problem = make("solidmask", 6)
     target = Target(problem.log_density, problem.dim, problem.residual)
     starts = jax.random.normal(jax.random.key(0), (32, prior.dim))

@@ -22,7 +22,7 @@ from jaxtyping import Array, Float, Key
 import latentuq.bench.references
 from latentuq.baselines import pool_evidence
 from latentuq.baselines.smc import Plan, Stage, plan_smc, smc
-from latentuq.bench.references import Reference
+from latentuq.bench.references import MODEL_ERROR, Reference
 from latentuq.data import load_digits
 from latentuq.data.cache import cache_dir
 from latentuq.experiments import EXPERIMENTS, make_problem
@@ -199,7 +199,7 @@ def pool_draws(runs: list[Run]) -> Float[np.ndarray, "n dim"]:
 
 
 def run_missing() -> None:
-    prior = load_prior(MODEL)
+    prior = load_prior(MODEL).with_model_error(MODEL_ERROR)
     cells, arrays = published(prior)
     for problem in problems():
         if problem.name in cells:

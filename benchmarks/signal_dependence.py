@@ -21,7 +21,7 @@ from latentuq.prior.vae import Decoder, Encoder
 from latentuq.store import embedded_models, load_prior
 from latentuq.tensors import read_tensors, write_tensors
 from latentuq.training.config import TrainingConfig
-from latentuq.training.residuals import estimate_signal_dependence
+from latentuq.training.residuals import estimate_gain
 from latentuq.training.train import held_out_residuals, split_images
 
 
@@ -39,14 +39,14 @@ def main() -> None:
     assert isinstance(prior.decoder, Decoder)
     vae = VAE(prior.encoder, prior.decoder, jnp.zeros(()))
     held = held_out_residuals(held_key, vae, split.held_out)
-    found = estimate_signal_dependence(prior.model_errors[LOW_RANK], *held)
-    print(f"inflation {found.inflation:.3f}, gain {np.round(found.gain, 2)}")
+    gain = estimate_gain(prior.model_errors[LOW_RANK], *held)
+    print(np.round(gain, 2))
     header, arrays = read_tensors(path, "prior")
     header["architecture"]["default_model_error"] = SIGNAL_DEPENDENT
     header["metrics"]["model_error"] = SIGNAL_DEPENDENT
     arrays = dict(arrays) | {
-        "model_error_inflation": np.asarray(found.inflation, np.float32),
-        "model_error_gain": found.gain.astype(np.float32),
+        "model_error_inflation": np.asarray(config.model_error.inflation, np.float32),
+        "model_error_gain": gain.astype(np.float32),
     }
     write_tensors(path, header, arrays)
 

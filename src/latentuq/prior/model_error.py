@@ -60,8 +60,8 @@ class ModelError(eqx.Module):
     ) -> "ModelError":
         """This error, inflated where u is inferred, and with a gain where images are drawn.
 
-        The error is largest where the generator moves most with u: at the edges of strokes. What
-        the data say about u would be overrated if its average were taken there.
+        The error is largest where the generator moves most with u, at the edges of strokes: an
+        average error would make the data say more about u than they do.
 
         Args:
             inflation: Of the standard deviation; it has no effect on the images of a given u.

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
 from latentuq.prior import ModelError
 from latentuq.prior.model_error import LOW_RANK, SIGNAL_DEPENDENT
@@ -12,6 +13,8 @@ _SWEEPS = 30
 _KNOTS = 33
 # Pixels that a gain of 1 counts for at every knot.
 _PSEUDO_PIXELS = 100
+_NORMAL_90 = 1.645
+_LEAST_WIDTH = 0.05
 
 
 class ModelErrors(NamedTuple):
@@ -54,62 +57,49 @@ def estimate_model_errors(
     return ModelErrors(estimates, scores, max(scores, key=lambda name: scores[name]))
 
 
-class SignalDependence(NamedTuple):
-    """How the error depends on what the generator shows; see `ModelError.signal_dependent`."""
-
-    inflation: float
-    gain: np.ndarray
-
-
-def with_signal_dependence(errors: ModelErrors, found: SignalDependence) -> ModelErrors:
+def with_signal_dependence(
+    errors: ModelErrors, residuals: np.ndarray, decoded: np.ndarray, inflation: float
+) -> ModelErrors:
     """Adds the signal-dependent estimate, and makes it the default where low rank was.
 
     Likelihood has no part in the choice: the calibration study has.
     """
-    error = errors.estimates[LOW_RANK].signal_dependent(
-        found.inflation, jnp.asarray(found.gain, jnp.float32)
-    )
+    gain = estimate_gain(errors.estimates[LOW_RANK], residuals, decoded)
+    error = errors.estimates[LOW_RANK].signal_dependent(inflation, jnp.asarray(gain, jnp.float32))
     default = SIGNAL_DEPENDENT if errors.default == LOW_RANK else errors.default
     return errors._replace(estimates=errors.estimates | {SIGNAL_DEPENDENT: error}, default=default)
 
 
-def estimate_signal_dependence(
-    error: ModelError, residuals: np.ndarray, decoded: np.ndarray, sensitivity: np.ndarray
-) -> SignalDependence:
-    """Measures gain and inflation of an error on residuals.
+def estimate_gain(
+    error: ModelError, residuals: np.ndarray, decoded: np.ndarray
+) -> Float[np.ndarray, " knots"]:
+    """Size of the residuals relative to S_model's, by what the generator shows.
+
+    Residuals are not normal: near black most vanish and a few are strokes that the generator lacks.
+    A normal error cannot have both their root mean square and their 90 % interval; the gain is the
+    geometric mean of what the two ask for.
 
     Args:
-        error: The low-rank estimate.
+        error: The estimate that the gain is relative to.
         residuals: X - decode(z).
         decoded: Decode(z).
-        sensitivity: Squared length of the generator's gradient at every pixel, |d decode / d z|^2.
     """
-    variance = np.asarray(error.std, np.float64) ** 2
-    total = float(np.sum(sensitivity, dtype=np.float64))
-    # Pixels count by what they could tell about u, which is where the error must be right.
-    ratio = np.sum(sensitivity * residuals**2 / variance, dtype=np.float64) / total if total else 1
-    return SignalDependence(
-        max(1.0, float(np.sqrt(ratio))), estimate_gain(error, residuals, decoded)
-    )
-
-
-def estimate_gain(error: ModelError, residuals: np.ndarray, decoded: np.ndarray) -> np.ndarray:
-    """Root mean square of the residuals over that of S_model, by what the generator shows.
-
-    Every pixel counts for the two knots beside its intensity.
-    """
-    place = np.clip(decoded.ravel().astype(np.float64), 0, 1) * (_KNOTS - 1)
-    left = np.minimum(place.astype(int), _KNOTS - 2)
-    variance = np.asarray(error.std, np.float64) ** 2
-    expected = np.broadcast_to(variance, residuals.shape).ravel()
-    found = residuals.ravel().astype(np.float64) ** 2
-
-    def total(values):
-        at_left = np.bincount(left, (left + 1 - place) * values, _KNOTS)
-        return at_left + np.bincount(left + 1, (place - left) * values, _KNOTS)
-
-    prior = _PSEUDO_PIXELS * variance.mean()
-    return np.sqrt((total(found) + prior) / (total(expected) + prior))
+    place = np.rint(np.clip(decoded, 0, 1) * (_KNOTS - 1)).astype(int).ravel()
+    order = np.argsort(place, kind="stable")
+    bounds = np.searchsorted(place[order], np.arange(_KNOTS + 1))
+    std = np.asarray(error.std, np.float64)
+    expected = np.broadcast_to(std**2, residuals.shape).ravel()[order]
+    found = residuals.ravel().astype(np.float64)[order] ** 2
+    prior = _PSEUDO_PIXELS * np.mean(std**2)
+    gain = np.ones(_KNOTS)
+    for knot in range(_KNOTS):
+        here = slice(bounds[knot], bounds[knot + 1])
+        if bounds[knot] == bounds[knot + 1]:
+            continue
+        rms = np.sqrt((np.sum(found[here]) + prior) / (np.sum(expected[here]) + prior))
+        width = np.sqrt(np.quantile(found[here] / expected[here], 0.9)) / _NORMAL_90
+        gain[knot] = np.sqrt(rms * max(width, _LEAST_WIDTH))
+    return gain
 
 
 def mean_log_prob(rows: np.ndarray, variance: np.ndarray, factors: np.ndarray) -> float:

@@ -15,7 +15,6 @@ from latentuq.data import ImageSet
 from latentuq.data.image_sets import make_image_set
 from latentuq.errors import UserError
 from latentuq.prior import VAE, Card, Flow, GenerativePrior, init_vae
-from latentuq.prior.model_error import LOW_RANK
 from latentuq.store import Architecture, round_to_half, save_prior
 from latentuq.training.checkpoint import Checkpoints
 from latentuq.training.config import TrainingConfig
@@ -26,12 +25,10 @@ from latentuq.training.progress import OnProgress, Progress
 from latentuq.training.quality import flow_needed, measure_latents, measure_vae
 from latentuq.training.residuals import (
     estimate_model_errors,
-    estimate_signal_dependence,
     with_signal_dependence,
 )
 
 _RESIDUALS_PER_IMAGE = 4
-_JACOBIANS_AT_ONCE = 256
 # Nats per image that float16 may cost before the model is stored in float32.
 _HALF_TOLERANCE = 0.05
 
@@ -194,9 +191,7 @@ def _assemble(key, vae: VAE, flow: Flow | None, split: Split, images: ImageSet, 
     errors = estimate_model_errors(
         held.residuals, further.residuals, config.model_error.floor, config.model_error.rank
     )
-    errors = with_signal_dependence(
-        errors, estimate_signal_dependence(errors.estimates[LOW_RANK], *held)
-    )
+    errors = with_signal_dependence(errors, *held, config.model_error.inflation)
     architecture = Architecture(
         shape=split.fit.shape[1:],
         vae=config.vae,
@@ -232,12 +227,10 @@ class Held(NamedTuple):
         residuals: X - decode(z), z sampled from the encoder: its means would lose the variance
             along the generator's tangent.
         decoded: Decode(z).
-        sensitivity: |d decode / d z|^2 of every pixel.
     """
 
     residuals: np.ndarray
     decoded: np.ndarray
-    sensitivity: np.ndarray
 
 
 def held_out_residuals(key: Key[Array, ""], vae: VAE, images: np.ndarray) -> Held:
@@ -245,17 +238,7 @@ def held_out_residuals(key: Key[Array, ""], vae: VAE, images: np.ndarray) -> Hel
     repeated = jnp.repeat(jnp.asarray(images), _RESIDUALS_PER_IMAGE, axis=0)
     z = sample_posteriors(key, encode_all(vae.encoder, repeated))
     decoded = decode_all(vae, z)
-    return Held(
-        np.asarray(repeated - decoded), np.asarray(decoded), np.asarray(_sensitivity(vae, z))
-    )
-
-
-@eqx.filter_jit
-def _sensitivity(vae: VAE, z: Float[Array, "n dim"]) -> Float[Array, "n *shape"]:
-    def at_one_point(z):
-        return jnp.sum(jax.jacfwd(vae.decoder)(z) ** 2, axis=-1)
-
-    return jax.lax.map(at_one_point, z, batch_size=min(_JACOBIANS_AT_ONCE, len(z)))
+    return Held(np.asarray(repeated - decoded), np.asarray(decoded))
 
 
 def _measure(key, vae: VAE, flow: Flow | None, split: Split) -> dict[str, Any]:
