@@ -50,6 +50,7 @@ def test_rows_are_saved_and_continued(prior, quick, tmp_path):
 
 
 def test_simulated_cases_come_from_the_model(prior):
+    prior = prior.with_model_error("low-rank")
     cases = make_cases(Study("simulated", "solidmask", "low-rank"), prior, 0)
     case = next(cases)
     chi_squared = float(case.problem.chi_squared(jnp.asarray(case.truth.u)))

@@ -128,6 +128,7 @@ def test_an_interrupted_run_resumes(tmp_path, images):
         (["models", "text.png"], "text.png"),
         (["demo", "--model", "nothing"], "nothing"),
         (["demo", "-o", "text.png/x"], "text.png"),
+        (["calibrate", "-o", ".", "--page", "p.md"], "no rows of a study"),
         (["nonsense"], "nonsense"),
     ],
 )

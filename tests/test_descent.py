@@ -100,6 +100,15 @@ def test_the_number_of_lanes_changes_nothing_but_the_waiting(lanes):
     assert ends.evaluations >= 24
 
 
+def test_starts_that_only_pad_the_shape_cost_nothing():
+    starts = jnp.asarray(STARTS, jnp.float32)
+    options = {"lanes": 2, "steps": 60, "tolerance": TOLERANCE, "hopeless": np.inf}
+    arguments = (gauss_newton, valley(), starts, jnp.ones(12))
+    ends = descend(*arguments, **options, number=jnp.asarray(3))
+    assert np.all(ends.values[:3] < 1e-4 + TOLERANCE)
+    assert ends.evaluations < descend(*arguments, **options).evaluations / 2
+
+
 def test_tempered_starts_end_at_the_posterior_minimum():
     ends = rosenbrock(betas=0.02)
     assert np.all(ends.decrements < TOLERANCE)

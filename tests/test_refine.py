@@ -1,0 +1,40 @@
+"""Refining a proposal without moves: from its own weighted draws."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from densities import two_gaussians
+from latentuq.inference.importance import importance_sample
+from latentuq.inference.mixture import Defensive, Mixture
+from latentuq.inference.refine import LADDER, begin, reweigh
+from latentuq.inference.target import Target
+
+
+def test_reweighing_finds_places_and_widths_that_the_proposal_lacks():
+    dim = 3
+    target = Target(two_gaussians(dim, 6.0, (0.7, 0.3)).log_prob, dim)
+    # One wide component over both.
+    wide = Mixture(jnp.zeros(1), jnp.zeros((1, dim)), 3.0 * jnp.eye(dim)[None], 10.0)
+    ladder, key = begin(wide), jax.random.key(0)
+    ess = []
+    for step in range(3):
+        draw_key, fit_key = jax.random.split(jax.random.fold_in(key, step))
+        proposal = Defensive(ladder.mixture)
+        draws = importance_sample(draw_key, target.log_density, proposal, 4096)
+        ess.append(float(draws.ess))
+        ladder = reweigh(fit_key, target, ladder, draws)
+    assert ess[-1] > 2 * ess[0]
+    assert abs(float(draws.log_evidence)) < 0.1
+    assert [fit.components for fit in ladder.fits] == [rung.components for rung in LADDER]
+    for fit in ladder.fits:
+        np.testing.assert_allclose(np.exp(jax.nn.logsumexp(fit.log_weights)), 1, rtol=1e-5)
+
+
+def test_draws_without_any_weight_break_nothing():
+    target = Target(lambda u: jnp.where(u[0] > 1e6, 0.0, -jnp.inf), 2)
+    mixture = Mixture(jnp.zeros(1), jnp.zeros((1, 2)), jnp.eye(2)[None], 10.0)
+    key = jax.random.key(0)
+    draws = importance_sample(key, target.log_density, Defensive(mixture), 1024)
+    ladder = reweigh(key, target, begin(mixture), draws)
+    assert np.all(np.isfinite(ladder.mixture.means))
