@@ -18,7 +18,7 @@ from latentuq.options import replace
 from latentuq.prior import VAE
 from latentuq.prior.model_error import LOW_RANK, SIGNAL_DEPENDENT
 from latentuq.prior.vae import Decoder, Encoder
-from latentuq.store import embedded_models, load_prior
+from latentuq.store import GAIN, INFLATION, embedded_models, load_prior
 from latentuq.tensors import read_tensors, write_tensors
 from latentuq.training.config import TrainingConfig
 from latentuq.training.residuals import estimate_gain
@@ -45,8 +45,8 @@ def main() -> None:
     header["architecture"]["default_model_error"] = SIGNAL_DEPENDENT
     header["metrics"]["model_error"] = SIGNAL_DEPENDENT
     arrays = dict(arrays) | {
-        "model_error_inflation": np.asarray(config.model_error.inflation, np.float32),
-        "model_error_gain": gain.astype(np.float32),
+        INFLATION: np.asarray(config.model_error.inflation, np.float32),
+        GAIN: gain.astype(np.float32),
     }
     write_tensors(path, header, arrays)
 

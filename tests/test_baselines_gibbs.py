@@ -1,4 +1,7 @@
+import dataclasses
+
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -66,6 +69,13 @@ def test_metropolis_corrects_an_encoder_that_is_wrong():
     assert result.history["acceptances"].shape == (steps,)
     assert (pseudo.gradients, result.gradients) == (0, 0)
     assert result.seconds > 0
+
+
+def test_a_gain_of_images_changes_nothing(problem, pseudo):
+    prior = problem.prior
+    error = dataclasses.replace(prior.model_error, gain=jnp.array([0.5, 2.0]))
+    gained = make_problem(dataclasses.replace(prior, model_error=error), HALF)
+    np.testing.assert_allclose(run(pseudo_gibbs, gained).draws, pseudo.draws, atol=1e-4)
 
 
 def test_same_key_same_answer(problem, pseudo):

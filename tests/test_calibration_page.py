@@ -6,6 +6,7 @@ import pytest
 from latentuq.calibration.page import write_page
 from latentuq.errors import UserError
 
+GROUPS = ("hidden", "uncertain", "black", "inked", "uncertain_inked")
 MODEL = {"model": "m", "model_checksum": "0123456789abcdef", "seed": 0}
 
 
@@ -17,10 +18,7 @@ def write_study(folder, kind, method="latentuq", error="low-rank", n=30):
     for _ in range(n):
         row = {
             "tarp": float(rng.uniform()),
-            "pixels": {
-                name: counts
-                for name in ("hidden", "uncertain", "black", "inked", "uncertain_inked")
-            },
+            "pixels": dict.fromkeys(GROUPS, counts),
             "pit": [5] * 20,
             "energy": 2.0,
             "crps": 0.1,

@@ -13,6 +13,7 @@ from latentuq.calibration.statistics import (
     tarp_rank,
     uniformity,
 )
+from latentuq.calibration.summary import class_noise, top_class_reliability
 
 
 @pytest.fixture
@@ -95,3 +96,16 @@ def test_reliability(generator):
     assert reliability(stated, happened).error < 0.02
     assert reliability(np.full(100, 0.8), np.arange(100) < 50).error == pytest.approx(0.3)
     assert reliability(stated, happened).counts.sum() == 20000
+
+
+def test_the_error_that_chance_makes_of_few_images():
+    rng = np.random.default_rng(0)
+
+    def rows(n):
+        stated = rng.dirichlet(np.full(10, 0.3), size=n)
+        labels = [int(rng.choice(10, p=row)) for row in stated]
+        return [{"classes": row, "label": label} for row, label in zip(stated, labels, strict=True)]
+
+    many = rows(2000)
+    assert abs(top_class_reliability(many).error - class_noise(many, 50)[1]) < 0.02
+    assert class_noise(rows(20), 50)[1] > 3 * class_noise(many, 50)[1]

@@ -142,7 +142,12 @@ def test_missing_misshapen_and_infinite_arrays_are_named(model_file):
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("model_errors.scalar.variance", "negative variance"), ("flow.scale", "not positive")],
+    [
+        ("model_errors.scalar.variance", "negative variance"),
+        ("flow.scale", "not positive"),
+        ("model_error_gain", "not a list of positive numbers"),
+        ("model_error_inflation", "not a number of at least 1"),
+    ],
 )
 def test_values_that_cannot_be_are_refused(model_file, name, words):
     change(model_file, array_change=lambda arrays: arrays.update({name: -arrays[name]}))

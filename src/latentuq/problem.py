@@ -19,7 +19,7 @@ from latentuq.operators import Operator
 from latentuq.prior import GenerativePrior
 
 _LOG_TWO_PI = float(np.log(2 * np.pi))
-_CG_STEPS = 60
+_CG_STEPS = 200
 
 
 class Simulation(NamedTuple):
@@ -115,7 +115,11 @@ class InverseProblem(eqx.Module):
         return self.log_normalisation - 0.5 * self.chi_squared(u) - 0.5 * jnp.sum(u**2)
 
     def simulate(self, key: Key[Array, ""]) -> Simulation:
-        """Draws u from the prior, then x and y given u; y is missing where it is missing here."""
+        """Draws u from the prior, then x and y given u; y is missing where it is missing here.
+
+        With a gain of the model error, x has the error of what the generator shows, while
+        `log_density` assumes the average one.
+        """
         u_key, error_key, noise_key = jax.random.split(key, 3)
         u = jax.random.normal(u_key, (self.dim,))
         decoded, error = self.prior.generate(u), self.prior.model_error
@@ -153,8 +157,8 @@ class InverseProblem(eqx.Module):
         """T S_model T A^T C_T^-1 of a gap in the data, which comes whitened: F^T v with F = W A.
 
         C_T = S_noise + A T S_model T A^T, T = diag(gain). In whitened data it is
-        I + F (T S_model T - S_model) F^T, whose eigenvalues lie between the extremes of 1 and the
-        gain squared: a few dozen steps of conjugate gradients solve it.
+        I + F (T S_model T - S_model) F^T, with eigenvalues of about the gain squared at most and at
+        least: a few dozen steps of conjugate gradients solve it.
         """
         error = self.prior.model_error
         image = jax.ShapeDtypeStruct(gain.shape, gain.dtype)

@@ -28,6 +28,7 @@ from functools import reduce
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -266,8 +267,7 @@ def _model_error_name(prior: GenerativePrior) -> str:
     """The name under which the prior lists the model error in use."""
     used = prior.model_error
     for name, error in prior.model_errors.items():
-        pairs = ((error.variance, used.variance), (error.factors, used.factors))
-        if all(np.array_equal(first, second) for first, second in pairs):
+        if eqx.tree_equal(error, used):
             return name
     raise UserError(
         f"The model error in use is none that {prior!r} came with, and a problem file only names"

@@ -31,7 +31,9 @@ from latentuq.tensors import TensorFile, flatten, read_tensors, unflatten, write
 
 KIND = "prior"
 FORMAT = 1
-_GAIN, _INFLATION = "model_error_gain", "model_error_inflation"
+GAIN, INFLATION = "model_error_gain", "model_error_inflation"
+"""Arrays that turn the low-rank model error of a file into the signal-dependent one."""
+
 _MAX_PIXELS = 2**26
 
 
@@ -201,7 +203,7 @@ def _build(file: TensorFile, architecture: Architecture, checksum: str) -> Gener
     for name, error in errors.items():
         if jnp.any(error.variance < 0):
             raise UserError(f"the model error {name!r} has a negative variance.")
-    if _GAIN in file.arrays:
+    if GAIN in file.arrays:
         errors[SIGNAL_DEPENDENT] = _signal_dependent(errors, file.arrays)
     elif architecture.default_model_error == SIGNAL_DEPENDENT:
         raise UserError("the gain of its default model error is missing.")
@@ -231,8 +233,8 @@ def _signal_arrays(errors: Mapping[str, ModelError]) -> dict[str, np.ndarray]:
     assert error.gain is not None
     inflation = np.sqrt(np.mean(error.variance) / np.mean(low_rank.variance))
     return {
-        _INFLATION: np.asarray(inflation, np.float32),
-        _GAIN: np.asarray(error.gain * inflation, np.float32),
+        INFLATION: np.asarray(inflation, np.float32),
+        GAIN: np.asarray(error.gain * inflation, np.float32),
     }
 
 
@@ -241,8 +243,8 @@ def _signal_dependent(
 ) -> ModelError:
     if LOW_RANK not in errors:
         raise UserError(f"it has a gain, but no model error {LOW_RANK!r} to go with it.")
-    gain, inflation = arrays[_GAIN], arrays.get(_INFLATION, np.zeros(0))
-    if gain.ndim != 1 or len(gain) < 2 or gain.dtype.kind != "f" or not np.all(gain > 0):
+    gain, inflation = arrays[GAIN], arrays.get(INFLATION, np.zeros(0))
+    if gain.ndim != 1 or len(gain) < 2 or not np.all((gain > 0) & (gain < np.inf)):
         raise UserError("the gain of its model error is not a list of positive numbers.")
     if inflation.shape != () or not 1 <= inflation < np.inf:
         raise UserError("the inflation of its model error is not a number of at least 1.")

@@ -18,6 +18,7 @@ its mean is 3 to 4 of its standard deviations off in each dimension, and Metropo
 all.
 """
 
+import dataclasses
 from typing import NamedTuple
 
 import equinox as eqx
@@ -64,6 +65,7 @@ def pseudo_gibbs(
         burn_in: Steps before them.
     """
     _check(problem, "Pseudo-Gibbs", chains, steps, burn_in)
+    problem = _without_gain(problem)
     start_key, run_key = jax.random.split(key)
     timer = Timer()
     states = timer.run(_start, start_key, problem, chains)
@@ -92,6 +94,7 @@ def metropolis_within_gibbs(
             encoder is of no use stay there.
     """
     _check(problem, "Metropolis-within-Gibbs", chains, steps, burn_in)
+    problem = _without_gain(problem)
     if warm_up < 0:
         raise UserError(f"Metropolis-within-Gibbs needs warm_up >= 0, not {warm_up}.")
     start_key, warm_up_key, run_key = jax.random.split(key, 3)
@@ -189,3 +192,12 @@ def _move(
         accepted = jnp.log(jax.random.uniform(accept_key)) < new - old
     u = jnp.where(accepted, u, state.u)
     return State(u, problem.conditional_images(x_key, u)), accepted
+
+
+def _without_gain(problem: InverseProblem) -> InverseProblem:
+    """Images drawn with the error of the likelihood: otherwise x and u would have no joint law."""
+    prior = problem.prior
+    error = dataclasses.replace(prior.model_error, gain=None)
+    return eqx.tree_at(
+        lambda each: each.prior, problem, dataclasses.replace(prior, model_error=error)
+    )

@@ -158,12 +158,10 @@ def _costs(cells: Cells, done: list[str]) -> str:
             rate = median(runs, "forward_equivalents") * machine["forward_mflop"] / seconds / 1e3
             row.append(f"{rate / machine['matmul_gflops']:.0%}")
         rows.append(row)
-    if not rows:
-        return ""
-    titles = ["problem", "seconds", *_STAGES, *(["of the matmul rate"] if machine else [])]
-    text = f"""## Where the time goes
-
-{table(titles, rows)}"""
+    text = "## Where the time goes"
+    if rows:
+        titles = ["problem", "seconds", *_STAGES, *(["of the matmul rate"] if machine else [])]
+        text += f"\n\n{table(titles, rows)}"
     if machine:
         text += f"""
 
@@ -193,7 +191,7 @@ equivalents (Mfe) alone, nothing of what mixtures and factorisations cost."""
 `dimension`, `size`: a whole solve under a prior with random weights, of that latent dimension, or
 with that image side and 10 dimensions; half of the image is hidden, noise 0.1. `starts`: descents
 of that many prior draws on `masknoise05`."""
-    return text
+    return text if rows or machine or grown else ""
 
 
 def save_figure(cells: Cells, path: Path) -> None:

@@ -106,12 +106,14 @@ def run_alarms(
     done = {(row["set"], row["number"]) for row in rows}
     sources = {name: make() for name, make in SETS.items()}
     for number in range(problems):
-        for name, source in sources.items():
-            image = next(source)
+        images = {name: next(source, None) for name, source in sources.items()}
+        for name, image in images.items():
             if (name, number) in done:
                 continue
-            key = jax.random.fold_in(jax.random.key(seed), 1000 * list(SETS).index(name) + number)
-            noise_key, solve_key = jax.random.split(key)
+            if image is None:
+                raise UserError(f"There are only {number} {name} to show.")
+            key = jax.random.fold_in(jax.random.key(seed), list(SETS).index(name))
+            noise_key, solve_key = jax.random.split(jax.random.fold_in(key, number))
             start = time.perf_counter()
             post = solve(solve_key, base.with_data(corrupted(noise_key, base, image)))
             rows.append(

@@ -13,6 +13,7 @@ from latentuq.calibration.studies import METHODS, STUDIES, Study
 from latentuq.calibration.summary import (
     Rows,
     check_uniformity,
+    class_noise,
     class_reliability,
     coverage,
     histogram,
@@ -67,6 +68,8 @@ def read_studies(folder: Path) -> tuple[Studies, dict[str, Rows], list[str]]:
     for path in sorted(folder.glob("*.json")):
         try:
             contents = json.loads(path.read_text())
+            if "rows" not in contents:
+                continue
             setup, rows = contents["setup"], contents["rows"]
             models.add(f"{setup['model']} (sha256 {setup['model_checksum'][:12]})")
             if setup["study"] == STUDY:
@@ -115,7 +118,8 @@ likelihood and simulation are the same Gaussian: this tests the inference.
 dimensions, with that of TARP corrected for their number by Holm's method (bar 0.01). `intervals`:
 percentage of hidden pixels (of all pixels under the blur) that central intervals cover, ± standard
 error clustered by image (bar: within 3 points, or 3 standard errors). `error of mode weights`:
-expected calibration error of the stated weight of a mode holding the truth."""
+expected calibration error of the stated weight of a mode holding the truth. The grey band in the
+figure holds 99 % of uniform ranks (Kolmogorov-Smirnov, one test, fewest problems)."""
 
 
 def _unreliable(rows: Rows) -> int:
@@ -131,6 +135,7 @@ def _real(studies: Studies) -> str:
                 continue
             groups = {name: coverage(found, name) for name in ("uncertain", "uncertain_inked")}
             black = coverage(found, "black")
+            noise = class_noise(found)
             chi = np.median([row["chi_squared"] for row in found])
             rows.append(
                 [
@@ -143,8 +148,8 @@ def _real(studies: Studies) -> str:
                     _percent(black[0.9]),
                     f"{np.mean([row['crps'] for row in found]):.4f}",
                     f"{np.mean([row['energy'] for row in found]):.3f}",
-                    f"{class_reliability(found).error:.3f}",
-                    f"{top_class_reliability(found).error:.3f}",
+                    f"{class_reliability(found).error:.3f} ({noise[0]:.3f})",
+                    f"{top_class_reliability(found).error:.3f} ({noise[1]:.3f})",
                     f"{chi:.2f}",
                     f"{check_uniformity(found).tarp:.3f}",
                     str(_unreliable(found)),
@@ -165,7 +170,7 @@ to 94 % by 90 % intervals); `inked`: those whose true value is above 0 (bar: 84 
 hidden pixels whose true value is 0. Most hidden pixels are black and always covered, so an average
 over all of them would hide everything. `classes`, `top class`: expected calibration error of the
 probabilities that a classifier, applied to draws, gives to all digits and to the most probable one
-(bar 0.05). `chi-squared`: median of the reduced one."""
+(bar 0.05), in brackets what chance alone makes of so few images. `chi-squared`: median of the reduced one."""
 
 
 def _methods(studies: Studies) -> str:
@@ -236,14 +241,14 @@ def save_figures(studies: Studies, page: Path) -> dict[str, Path]:
     figures: dict[str, Path] = {}
     simulated = _by_corruption(studies, "simulated", LOW_RANK)
     if simulated:
-        path = page.with_name("calibration-simulated.png")
+        path = page.with_name(f"{page.stem}-simulated.png")
         _save_ranks(simulated, path)
         figures["Ranks of simulated truths"] = path
     real = {
         error: rows for error in _MODEL_ERRORS if (rows := _by_corruption(studies, "real", error))
     }
     if real:
-        path = page.with_name("calibration-real.png")
+        path = page.with_name(f"{page.stem}-real.png")
         _save_pit(real, path)
         figures["Ranks of real pixels, and class probabilities"] = path
     return figures

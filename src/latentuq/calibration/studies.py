@@ -1,7 +1,9 @@
 """Studies of calibration: many problems of one kind, saved as they finish, resumed where left."""
 
+import hashlib
 import json
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -61,7 +63,7 @@ class Case(NamedTuple):
 def check_study(study: Study, prior: GenerativePrior) -> None:
     """Raises a `UserError` for a study that does not exist."""
     for value, known, what in (
-        (study.kind, STUDIES, "study"),
+        (study.kind, STUDIES, "study of posteriors"),
         (study.corruption, tuple(EXPERIMENTS), "corruption"),
         (study.method, tuple(METHODS), "method"),
     ):
@@ -107,7 +109,8 @@ def run_study(
             continue
         solve_key, measure_key = jax.random.split(jax.random.fold_in(jax.random.key(seed), number))
         cached = folder / "draws" / f"{study.name}-{seed}-{number}.npz"
-        draws, facts = _inferred(cached, setup["model_checksum"], partial(infer, solve_key, case))
+        stamp = _stamp(case, setup["model_checksum"])
+        draws, facts = _inferred(cached, stamp, partial(infer, solve_key, case))
         row = measure_draws(measure_key, case.problem, draws, case.truth)
         rows.append(facts | row)
         write_rows(path, setup, rows)
@@ -116,25 +119,34 @@ def run_study(
 
 
 def _inferred(
-    path: Path, checksum: str, infer: Callable[[], tuple[Float[Array, "n dim"], dict[str, Any]]]
+    path: Path, stamp: str, infer: Callable[[], tuple[Float[Array, "n dim"], dict[str, Any]]]
 ) -> tuple[Float[Array, "n dim"], dict[str, Any]]:
     """Draws and facts of one posterior, from a file if it has been computed before.
 
     So new measures need no new inference.
     """
-    if path.exists():
+    try:
         with np.load(path, allow_pickle=False) as saved:
             facts = json.loads(str(saved["facts"]))
-            if facts.pop("model_checksum") == checksum:
+            if facts.pop("stamp") == stamp:
                 return jnp.asarray(saved["draws"]), facts
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile):
+        pass  # Not there, or not whole: it is computed.
     start = time.perf_counter()
     draws, facts = infer()
     facts["seconds"] = round(time.perf_counter() - start, 2)
     make_folder(path.parent)
     with atomic_path(path) as temporary, open(temporary, "wb") as file:
-        text = json.dumps(facts | {"model_checksum": checksum})
+        text = json.dumps(facts | {"stamp": stamp})
         np.savez(file, draws=np.asarray(draws), facts=text)
     return draws, facts
+
+
+def _stamp(case: Case, checksum: str) -> str:
+    """Of the data and the model that a posterior belongs to."""
+    digest = hashlib.sha256(checksum.encode())
+    digest.update(np.asarray(case.problem.y).tobytes())
+    return digest.hexdigest()
 
 
 def read_rows(path: Path, setup: dict[str, Any]) -> list[dict[str, Any]]:

@@ -67,6 +67,23 @@ def class_reliability(rows: Rows) -> Reliability:
     return reliability(stated.ravel(), happened.ravel())
 
 
+def class_noise(rows: Rows, times: int = 200) -> tuple[float, float]:
+    """Calibration errors of all classes and of the top one that chance alone would show.
+
+    Their means over labels drawn from the stated probabilities: few images fill few bins.
+    """
+    generator = np.random.default_rng(0)
+    stated = np.array([row["classes"] for row in rows], float)
+    bounds = np.cumsum(stated / stated.sum(axis=1, keepdims=True), axis=1)
+    every, top = [], []
+    for _ in range(times):
+        labels = (generator.uniform(size=(len(rows), 1)) > bounds).sum(axis=1)
+        drawn = [row | {"label": int(label)} for row, label in zip(rows, labels, strict=True)]
+        every.append(class_reliability(drawn).error)
+        top.append(top_class_reliability(drawn).error)
+    return float(np.mean(every)), float(np.mean(top))
+
+
 def top_class_reliability(rows: Rows) -> Reliability:
     """The probability of the most probable class against how often it is right."""
     stated = np.array([row["classes"] for row in rows])

@@ -30,7 +30,7 @@ def bench(
     """Compare methods on the paper's four problems; what has been measured is not repeated."""
     from latentuq.bench.methods import METHODS
     from latentuq.bench.page import write_page
-    from latentuq.bench.references import read_references
+    from latentuq.bench.references import MODEL_ERROR, read_references
     from latentuq.bench.run import check_names, run_bench, write_cells
     from latentuq.bench.scaling import measure_scaling
     from latentuq.experiments import EXPERIMENTS
@@ -60,6 +60,6 @@ def bench(
             write_cells(path, setup, cells)
             typer.echo(f"{name}: {cell}", err=True)
 
-        measure_scaling(prior, cells, save)
+        measure_scaling(prior.with_model_error(MODEL_ERROR), cells, save)
     page = write_page(cells, setup, output, " ".join(["latentuq", *sys.argv[1:]]))
     typer.echo(json.dumps(cells) if as_json else f"The comparison is in {page}")

@@ -11,10 +11,12 @@ def calibrate(
     study: Annotated[str, typer.Option(help="simulated, real or alarms.")] = "simulated",
     corruption: Annotated[str, typer.Option(help="One of the paper's four.")] = "masknoise05",
     model_error: Annotated[
-        str, typer.Option(help="One of the model's; by default the one in use.")
+        str, typer.Option(help="One of the model's; default: low-rank if simulated, else in use.")
     ] = "",
     method: Annotated[str, typer.Option(help="What draws from the posterior.")] = "latentuq",
-    problems: Annotated[int, typer.Option(min=1, help="How many, in all.")] = 200,
+    problems: Annotated[
+        int, typer.Option(min=1, help="How many, in all (of each kind of image for alarms).")
+    ] = 200,
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the rows.")] = Path(
         "latentuq-calibration"
     ),
@@ -31,13 +33,19 @@ def calibrate(
     from latentuq.calibration.studies import Study, check_study, run_study
     from latentuq.calibration.summary import describe
     from latentuq.files import make_folder
+    from latentuq.prior.model_error import LOW_RANK
     from latentuq.store import load_prior
 
     if page is not None:
         typer.echo(f"Wrote {write_page(output, page)}")
         return
     prior = load_prior(model)
-    chosen = Study(study, corruption, model_error or prior.model_error_name, method)
+    if not model_error:
+        # Only here likelihood and simulation are one Gaussian, which ranks need.
+        exact = study == "simulated" or method != "latentuq"
+        exact &= LOW_RANK in prior.model_errors
+        model_error = LOW_RANK if exact else prior.model_error_name
+    chosen = Study(study, corruption, model_error, method)
     if study != STUDY:
         check_study(chosen, prior)
     prior = prior.with_model_error(chosen.model_error)

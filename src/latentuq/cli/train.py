@@ -97,6 +97,7 @@ def train(
     choice: Annotated[float | None, _flag("--choice", ModelErrorConfig, "choice")] = None,
     floor: Annotated[float | None, _flag("--floor", ModelErrorConfig, "floor")] = None,
     rank: Annotated[int | None, _flag("--rank", ModelErrorConfig, "rank")] = None,
+    inflation: Annotated[float | None, _flag("--inflation", ModelErrorConfig, "inflation")] = None,
 ) -> None:
     """Train a generative prior: VAE, then flow, then model error.
 
@@ -131,6 +132,7 @@ def train(
         "model_error.choice": choice,
         "model_error.floor": floor,
         "model_error.rank": rank,
+        "model_error.inflation": inflation,
     }
     settings = TrainingConfig() if config is None else read_toml(TrainingConfig(), config)
     settings = replace(settings, nested(flags))

@@ -340,14 +340,16 @@ def _tail(answer: _Answer) -> tuple[bool, float]:
 def _certify(key: Key[Array, ""], target: Target, answer: _Answer, limits: Budget) -> _Answer:
     """The answer on draws that had no part in choosing the proposal either.
 
-    Where these have a heavy tail that the choice did not see, they serve to refine once more.
+    Where these have a heavy tail that the choice did not see, or are worth little, they serve to
+    refine once more.
     """
     if not limits.certified:
         return answer
     draw_key, *more_keys = jax.random.split(key, 1 + 2 * _RETRIES)
     answer = _sampled(draw_key, target, answer, answer.proposal, limits.certified)
     for climb_key, draw_key in zip(more_keys[::2], more_keys[1::2], strict=True):
-        if answer.draws.khat <= khat_threshold(limits.certified):
+        draws = answer.draws
+        if draws.khat <= khat_threshold(limits.certified) and _is_worth(draws):
             break
         answer = _climb(climb_key, target, answer, limits)
         answer = _sampled(draw_key, target, answer, answer.proposal, limits.certified)
@@ -363,9 +365,13 @@ def _sampled(
     return answer._replace(proposal=proposal, draws=draws, counts=counts)
 
 
+def _is_worth(draws: WeightedDraws) -> bool:
+    return bool(draws.ess > _SAFE_ESS) and bool(draws.log_evidence_error < _SAFE_ERROR)
+
+
 def _is_safe(answer: _Answer, previous: list[_Answer]) -> bool:
     draws, khat = answer.draws, float(answer.draws.khat)
-    if not (draws.ess > _SAFE_ESS and draws.log_evidence_error < _SAFE_ERROR):
+    if not _is_worth(draws):
         return False
     if not answer.climbs:
         return khat < GAUSSIAN_KHAT
