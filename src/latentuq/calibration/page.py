@@ -170,7 +170,8 @@ to 94 % by 90 % intervals); `inked`: those whose true value is above 0 (bar: 84 
 hidden pixels whose true value is 0. Most hidden pixels are black and always covered, so an average
 over all of them would hide everything. `classes`, `top class`: expected calibration error of the
 probabilities that a classifier, applied to draws, gives to all digits and to the most probable one
-(bar 0.05), in brackets what chance alone makes of so few images. `chi-squared`: median of the reduced one."""
+(bar 0.05), in brackets what chance alone makes of so few images. `chi-squared`: median of the
+reduced one."""
 
 
 def _methods(studies: Studies) -> str:
