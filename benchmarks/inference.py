@@ -282,7 +282,7 @@ def main() -> None:
     options = parser.parse_args()
     if not options.write:
         measure_missing(options.prefix)
-    write_page(read_cells(), PAGE)
+    write_page(read_cells(), PAGE, stamp())
 
 
 if __name__ == "__main__":

@@ -11,14 +11,17 @@ from latentuq.markdown import table
 Cells = dict[str, Any]
 
 
-def write_page(cells: Cells, path: Path) -> None:
-    """Writes every section whose cells exist."""
+def write_page(cells: Cells, path: Path, stamp: str) -> None:
+    """Writes every section whose cells exist, and says which were measured with another engine."""
     sections = [
         section
         for make in (_exact, _images, _repeatability, _cost, _hidden, _kernel)
         if (section := make(cells))
     ]
     commits = ", ".join(sorted({cell["commit"] for cell in cells.values()}))
+    old = sorted({name.split()[0] for name, cell in cells.items() if cell["stamp"] != stamp})
+    if old:
+        sections.insert(0, f"**Measured with an earlier version of the engine:** {', '.join(old)}.")
     text = _HEAD.format(commits=commits) + "\n\n" + "\n\n".join(sections) + "\n"
     with atomic_path(path) as aside:
         aside.write_text(text)

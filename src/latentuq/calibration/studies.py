@@ -63,7 +63,7 @@ class Case(NamedTuple):
 def check_study(study: Study, prior: GenerativePrior) -> None:
     """Raises a `UserError` for a study that does not exist."""
     for value, known, what in (
-        (study.kind, STUDIES, "study of posteriors"),
+        (study.kind, STUDIES, "study"),
         (study.corruption, tuple(EXPERIMENTS), "corruption"),
         (study.method, tuple(METHODS), "method"),
     ):
