@@ -1,5 +1,10 @@
 """Small priors and images that many tests share."""
 
+import atexit
+import os
+import shutil
+import tempfile
+
 import jax
 import numpy as np
 import pytest
@@ -8,6 +13,12 @@ from latentuq.data.image_sets import ImageSet, make_image_set
 from latentuq.prior import FlowSize, VAESize
 from latentuq.training import FitConfig, ModelErrorConfig, TrainingConfig
 from latentuq.training.train import TrainedPrior, run_training
+
+# Commands and documents run in processes of their own: what one has compiled serves the next.
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    _folder = tempfile.mkdtemp(prefix="latentuq-tests-")
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = _folder
+    atexit.register(shutil.rmtree, _folder, ignore_errors=True)
 
 
 def blobs(seed: int, n: int, shape: tuple[int, int]) -> np.ndarray:

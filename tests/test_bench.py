@@ -11,6 +11,7 @@ from latentuq.bench.methods import METHODS, Method
 from latentuq.bench.page import _MARKERS, write_page
 from latentuq.bench.references import Reference, read_references
 from latentuq.bench.run import compare_draws, read_cells, run_bench
+from latentuq.bench.scaling import DIMENSIONS, SIZES, STARTS, measure_scaling
 from latentuq.errors import UserError
 from latentuq.experiments import EXPERIMENTS, make_problem
 
@@ -85,6 +86,36 @@ def test_cells_are_measured_once_and_written(prior, posts, fake, tmp_path):
     assert "| far away | 8.00 |  | 4.00 |" in page
     assert "refuses" not in page
     assert (tmp_path / "bench.png").stat().st_size > 10_000
+
+
+def test_the_page_shows_stages_and_growth(tmp_path):
+    ours = {"seconds": 2.0, "compile_seconds": 0.0, "gradients": 10, "forward_equivalents": 4e5}
+    ours |= {"evidence_gap": 0.1, "weight_gap": 0.0, "two_sample_accuracy": 0.5}
+    ours |= {"energy": 1.0, "crps": 0.1, "stages": {"search": 0.5, "refine": 1.5}}
+    grown = {"seconds": 3.0, "forward_equivalents": 1e6, "modes": 2}
+    cells = {
+        "latentuq blur 0": ours,
+        "machine": {"matmul_gflops": 100.0, "forward_mflop": 0.25},
+        "dimension 32": grown | {"refinements": 1, "verdict": "refined"},
+        "starts 64": grown,
+    }
+    setup = {"model": "m", "model_checksum": "0123456789abcdef"}
+    page = write_page(cells, setup, tmp_path, "a command").read_text()
+    # 0.4 million evaluations of 0.25 MFLOP in 2 s are 50 GFLOP/s.
+    assert "| `blur` | 2.00 | 0.50 | 0.00 | 1.50 | 0.00 | 50% |" in page
+    assert "| dimension 32 | 3.00 | 1.000 | 2 | 1 | refined |" in page
+    assert "| starts 64 | 3.00 | 1.000 | 2 |  |  |" in page
+
+
+def test_scaling_cells_are_measured_once(prior):
+    seen = {}
+    known = {f"dimension {dim}": {} for dim in DIMENSIONS} | {f"size {size}": {} for size in SIZES}
+    known |= {f"starts {starts}": {} for starts in STARTS}
+    measure_scaling(prior, known, seen.__setitem__)
+    assert list(seen) == ["machine"]
+    assert seen["machine"]["matmul_gflops"] > 0
+    # Decoder and flow have about half a million weights, each multiplied and added once.
+    assert 0.8 < seen["machine"]["forward_mflop"] < 2
 
 
 def test_what_is_unknown_is_named(prior, fake, tmp_path):
