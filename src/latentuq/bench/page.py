@@ -166,8 +166,8 @@ def _costs(cells: Cells, done: list[str]) -> str:
         text += f"""
 
 The machine multiplies 2048 x 2048 matrices at {machine["matmul_gflops"]:.0f} GFLOP/s; one
-evaluation of the density takes {machine["forward_mflop"]:.2f} MFLOP. The last column counts forward
-equivalents (Mfe) alone, nothing of what mixtures and factorisations cost."""
+pass through flow and decoder takes {machine["forward_mflop"]:.2f} MFLOP. The last column counts
+these passes (Mfe) alone, nothing of what whitening, mixtures and factorisations cost."""
     grown = [
         [
             name,
