@@ -84,9 +84,7 @@ def _problem(cells: Cells, corruption: str) -> str:
                 f"{np.median(seconds):.2f}",
                 f"{min(seconds):.2f}-{max(seconds):.2f}" if len(runs) > 1 else "",
                 f"{np.median(seconds) / ours:.2f}",
-                f"{median(runs, 'compile_seconds'):.1f}"
-                if name not in ("latentuq", "preview")
-                else "",
+                f"{median(runs, 'compile_seconds'):.1f}",
                 f"{median(runs, 'gradients') / 1e3:.0f}",
                 f"{median(runs, 'forward_equivalents') / 1e6:.2f}",
                 _signed(median(runs, "evidence_gap")),
