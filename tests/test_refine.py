@@ -1,5 +1,7 @@
 """Refining a proposal without moves: from its own weighted draws."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,13 +12,19 @@ from latentuq.inference.mixture import Defensive, Mixture
 from latentuq.inference.refine import LADDER, begin, reweigh
 from latentuq.inference.target import Target
 
+DIM = 3
+TARGET = Target(two_gaussians(DIM, 6.0, (0.7, 0.3)).log_prob, DIM)
+# One wide component over both.
+WIDE = Mixture(jnp.zeros(1), jnp.zeros((1, DIM)), 3.0 * jnp.eye(DIM)[None], 10.0)
+
+
+def first_draws():
+    proposal = Defensive(begin(WIDE).mixture)
+    return importance_sample(jax.random.key(0), TARGET.log_density, proposal, 4096)
+
 
 def test_reweighing_finds_places_and_widths_that_the_proposal_lacks():
-    dim = 3
-    target = Target(two_gaussians(dim, 6.0, (0.7, 0.3)).log_prob, dim)
-    # One wide component over both.
-    wide = Mixture(jnp.zeros(1), jnp.zeros((1, dim)), 3.0 * jnp.eye(dim)[None], 10.0)
-    ladder, key = begin(wide), jax.random.key(0)
+    target, ladder, key = TARGET, begin(WIDE), jax.random.key(0)
     ess = []
     for step in range(3):
         draw_key, fit_key = jax.random.split(jax.random.fold_in(key, step))
@@ -32,9 +40,8 @@ def test_reweighing_finds_places_and_widths_that_the_proposal_lacks():
 
 
 def test_draws_without_any_weight_break_nothing():
-    target = Target(lambda u: jnp.where(u[0] > 1e6, 0.0, -jnp.inf), 2)
-    mixture = Mixture(jnp.zeros(1), jnp.zeros((1, 2)), jnp.eye(2)[None], 10.0)
-    key = jax.random.key(0)
-    draws = importance_sample(key, target.log_density, Defensive(mixture), 1024)
-    ladder = reweigh(key, target, begin(mixture), draws)
+    target, ladder, draws = TARGET, begin(WIDE), first_draws()
+    nothing = jnp.full_like(draws.log_densities, -jnp.inf)
+    draws = dataclasses.replace(draws, log_densities=nothing, log_weights=nothing)
+    ladder = reweigh(jax.random.key(0), target, ladder, draws)
     assert np.all(np.isfinite(ladder.mixture.means))
