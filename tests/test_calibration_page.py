@@ -60,7 +60,7 @@ def test_the_page_shows_what_the_rows_say(tmp_path):
 def test_an_empty_folder_and_a_strange_file_are_named(tmp_path):
     with pytest.raises(UserError, match="no rows of a study"):
         write_page(tmp_path, tmp_path / "page.md")
-    (tmp_path / "strange.json").write_text('{"rows": []}')
+    (tmp_path / "strange.json").write_text('{"rows": [3]}')
     with pytest.raises(UserError, match=r"strange\.json is not a file of a calibration study"):
         write_page(tmp_path, tmp_path / "page.md")
     assert not (tmp_path / "page.md").exists()

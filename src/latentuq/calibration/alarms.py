@@ -148,7 +148,7 @@ def describe_alarms(rows: Rows) -> dict[str, Any]:
         facts[name] = [round(rate.value, 4), round(rate.error, 4), rate.pixels]
     others = [row for row in rows if row["set"] != "digits"]
     own = [row["log_evidence"] for row in rows if row["set"] == "digits"]
-    limit = np.quantile(own, 0.05)
+    limit = np.quantile(own, 0.05) if own else -np.inf
     facts["out of model"] = round(float(np.mean([r["verdict"] == "unreliable" for r in others])), 4)
     facts["out of model, by the evidence"] = round(
         float(np.mean([row["log_evidence"] < limit for row in others])), 4

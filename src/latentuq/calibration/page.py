@@ -68,7 +68,7 @@ def read_studies(folder: Path) -> tuple[Studies, dict[str, Rows], list[str]]:
     for path in sorted(folder.glob("*.json")):
         try:
             contents = json.loads(path.read_text())
-            if "rows" not in contents:
+            if not contents.get("rows"):
                 continue
             setup, rows = contents["setup"], contents["rows"]
             models.add(f"{setup['model']} (sha256 {setup['model_checksum'][:12]})")
@@ -295,7 +295,9 @@ def _excess(ranks: Any, levels: Any) -> Any:
 def _plot_reliability(axis: Any, found: Reliability, colour: str, label: str) -> None:
     sizes = 8 + 60 * found.counts / max(found.counts.max(), 1)
     axis.plot([0, 1], [0, 1], color="0.7", lw=0.8, zorder=0)
-    axis.scatter(found.stated, found.observed, s=sizes, color=colour, label=label, alpha=0.8)
+    axis.scatter(
+        found.stated, found.observed, s=sizes, color=colour, label=label, alpha=0.8, clip_on=False
+    )
     axis.set(xlabel="stated probability", ylabel="how often it was so", xlim=(0, 1), ylim=(0, 1))
 
 

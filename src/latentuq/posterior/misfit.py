@@ -15,7 +15,8 @@ def predictive_p_value(inference: Inference, problem: InverseProblem) -> float:
 
     If the model made the data, (u, y) is a draw of it, and r.r + u.u follows chi-squared with as
     many degrees as there are data and dimensions. A bad fit shows in r.r; data that can be fitted,
-    but only by something that the prior calls impossible, in u.u.
+    but only by something that the prior calls impossible, in u.u. An inflated model error makes
+    the sum smaller than that, and alarms rarer.
     """
     degrees = float(jnp.sum(problem.observed)) + problem.dim
     draws = inference.draws
