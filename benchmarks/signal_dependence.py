@@ -18,11 +18,13 @@ from latentuq.options import replace
 from latentuq.prior import VAE
 from latentuq.prior.model_error import LOW_RANK, SIGNAL_DEPENDENT
 from latentuq.prior.vae import Decoder, Encoder
-from latentuq.store import GAIN, INFLATION, embedded_models, load_prior
+from latentuq.store import GAIN, MOST_DATA, embedded_models, load_prior
 from latentuq.tensors import read_tensors, write_tensors
 from latentuq.training.config import TrainingConfig
 from latentuq.training.residuals import estimate_gain
 from latentuq.training.train import held_out_residuals, split_images
+
+_OWN = "model_error_"
 
 
 def main() -> None:
@@ -44,8 +46,9 @@ def main() -> None:
     header, arrays = read_tensors(path, "prior")
     header["architecture"]["default_model_error"] = SIGNAL_DEPENDENT
     header["metrics"]["model_error"] = SIGNAL_DEPENDENT
-    arrays = dict(arrays) | {
-        INFLATION: np.asarray(config.model_error.inflation, np.float32),
+    others = {each: array for each, array in arrays.items() if not each.startswith(_OWN)}
+    arrays = others | {
+        MOST_DATA: np.asarray(config.model_error.most_data, np.float32),
         GAIN: gain.astype(np.float32),
     }
     write_tensors(path, header, arrays)

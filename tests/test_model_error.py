@@ -142,13 +142,28 @@ def test_estimates_recover_a_known_gain():
     # At the ends half as many pixels count, and the hundred that speak for 1 weigh more.
     np.testing.assert_allclose(gain[1:-1], expected[1:-1], rtol=0.1)
     np.testing.assert_allclose(gain, expected, rtol=0.3)
-    both = with_signal_dependence(errors._replace(default="low-rank"), residuals, decoded, 1.5)
+    both = with_signal_dependence(errors._replace(default="low-rank"), residuals, decoded, 50.0)
     assert both.default == "signal-dependent"
     dependent = both.estimates["signal-dependent"]
-    np.testing.assert_allclose(dependent.gain * 1.5, gain, rtol=1e-5)
-    np.testing.assert_allclose(dependent.std, error.std * 1.5, rtol=1e-5)
-    other = with_signal_dependence(errors._replace(default="scalar"), residuals, decoded, 1.5)
+    np.testing.assert_allclose(dependent.gain, gain, rtol=1e-5)
+    np.testing.assert_array_equal(dependent.std, error.std)
+    assert dependent.most_data == 50
+    other = with_signal_dependence(errors._replace(default="scalar"), residuals, decoded, 50.0)
     assert other.default == "scalar"
+
+
+@pytest.mark.parametrize("gain", [None, jnp.array([0.5, 2.0, 1.0])])
+def test_many_data_count_as_few(gain):
+    error = ModelError(jnp.full(SHAPE, 0.01), jnp.full((1, *SHAPE), 0.2), gain, 50.0)
+    assert error.inflated(0.0) is error
+    inflated = error.inflated(150.0)  # They count as 150 / 4.
+    np.testing.assert_allclose(inflated.std, 2 * error.std, rtol=1e-6)
+    decoded = jnp.linspace(0, 1, 12).reshape(SHAPE)
+    np.testing.assert_allclose(
+        inflated.std * inflated.gain_at(decoded), error.std * error.gain_at(decoded), rtol=1e-5
+    )
+    unlimited = ModelError(error.variance, error.factors, gain)
+    assert unlimited.inflated(150.0) is unlimited
 
 
 def test_a_gain_without_data_is_one():

@@ -175,6 +175,31 @@ def test_the_cheapest_exact_form_is_used(operator, noise, model_error, form):
     assert type(problem.whitening) is form
 
 
+@pytest.mark.parametrize("model_error", ["scalar", "low rank", "full"])
+@pytest.mark.parametrize("noise", sorted(NOISES))
+@pytest.mark.parametrize("operator", ["mask", "blur"])
+def test_data_that_the_model_error_dominates_count_less(operator, noise, model_error):
+    operator = OPERATOR_CASES[operator]
+    noise = NOISES[noise](operator.output_shape)
+    plain, u = observe(make_prior(MODEL_ERRORS[model_error]), operator, noise)
+    seen = np.asarray(plain.observed).ravel()
+    matrix, error = to_matrix(operator)[seen], plain.model_error
+    factors = np.asarray(error.factors, np.float64).reshape(error.rank, error.variance.size)
+    half = np.vstack([np.diag(np.sqrt(np.ravel(error.variance))), factors]) @ matrix.T
+    part = half.T @ half
+    noise_part = np.diag(noise.variance(operator.output_shape))
+    if noise.factor is not None:
+        noise_part = np.asarray(noise.factor) @ np.asarray(noise.factor).T
+    noise_part = noise_part[np.ix_(seen, seen)]
+    dominated = np.trace(np.linalg.solve(part + noise_part, part))
+    limited = dataclasses.replace(error, most_data=3.0)
+    problem = InverseProblem(make_prior(limited), operator, noise, plain.y)
+    inflation = problem.model_error.std / error.std
+    np.testing.assert_allclose(inflation, np.sqrt(1 + dominated / 3), rtol=1e-4)
+    expected = exact_log_density(problem, u)
+    assert abs(problem.log_density(u) - expected) < 1e-3 + 1e-5 * abs(expected)
+
+
 @st.composite
 def chains(draw):
     """A random composition of up to three examples, perhaps stacked with another."""

@@ -94,12 +94,14 @@ class Factored(NamedTuple):
         log_det: ln det C over the observed data.
         whitened_data: W y.
         model_variance: The diagonal of A S_model A^T.
+        dominated: How many data the model error dominates: tr C^-1 A S_model A^T.
     """
 
     whitening: Whitening
     log_det: float
     whitened_data: Float[Array, " data"]
     model_variance: Float[np.ndarray, " data"]
+    dominated: float
 
 
 def factor(
@@ -123,7 +125,8 @@ def factor(
     """
     if operator.disjoint and noise.factor is None:
         model_variance, scale = _disjoint_variance(operator, model_error)
-        variance = noise.variance(operator.output_shape) + model_variance
+        noise_variance = noise.variance(operator.output_shape)
+        variance = noise_variance + model_variance
         singular = not np.all(variance[observed] > (_SMALLEST_RELATIVE_STD * scale[observed]) ** 2)
         if model_error.rank == 0:
             if singular:
@@ -133,7 +136,7 @@ def factor(
         # independent error are left to the dense form, which does not divide by it.
         if 2 * model_error.rank < observed.size and not singular:
             columns = np.asarray(_each(operator, model_error.factors), np.float64).T
-            return _factor_low_rank(variance, model_variance, columns, observed, y)
+            return _factor_low_rank(noise_variance, model_variance, columns, observed, y)
     return _factor_dense(operator, noise, model_error, observed, y)
 
 
@@ -160,27 +163,32 @@ def _factor_diagonal(
 ) -> Factored:
     inverse_std, log_det = _invert(variance, observed)
     whitening = DiagonalWhitening(_float32(inverse_std))
-    return Factored(whitening, log_det, _float32(inverse_std * y), model_variance)
+    dominated = float(np.sum(inverse_std**2 * model_variance))
+    return Factored(whitening, log_det, _float32(inverse_std * y), model_variance, dominated)
 
 
 def _factor_low_rank(
-    variance: np.ndarray,
+    noise_variance: np.ndarray,
     model_variance: np.ndarray,
     columns: np.ndarray,
     observed: np.ndarray,
     y: np.ndarray,
 ) -> Factored:
-    inverse_std, log_det = _invert(variance, observed)
+    inverse_std, log_det = _invert(noise_variance + model_variance, observed)
     scaled_columns = inverse_std[:, None] * columns
     squares, rotation = np.linalg.eigh(scaled_columns.T @ scaled_columns)
     root = np.sqrt(1 + squares.clip(min=0))
     basis, shrinkage = scaled_columns @ rotation, 1 / (root * (root + 1))
     scaled = inverse_std * y
+    # The diagonal of C^-1 = W^T W; squares are the q of the columns.
+    shares = basis**2 @ (shrinkage * (2 - shrinkage * squares))
+    precision = inverse_std**2 * (1 - shares)
     return Factored(
         LowRankWhitening(_float32(inverse_std), _float32(basis), _float32(shrinkage)),
         log_det + 2 * float(np.sum(np.log(root))),
         _float32(scaled - basis @ (shrinkage * (basis.T @ scaled))),
         model_variance + np.sum(columns**2, axis=1),
+        float(np.sum(observed) - np.sum(noise_variance * precision)),
     )
 
 
@@ -201,11 +209,11 @@ def _factor_dense(
     matrix, half = matrix[observed], half[observed]
     covariance = half @ half.T
     del half
-    if noise.factor is None:
-        diagonal = np.diag_indices_from(covariance)
-        covariance[diagonal] += noise.variance(operator.output_shape)[observed]
+    noise_variance = noise.variance(operator.output_shape)[observed]
+    rows = None if noise.factor is None else np.asarray(noise.factor, np.float64)[observed]
+    if rows is None:
+        covariance[np.diag_indices_from(covariance)] += noise_variance
     else:
-        rows = np.asarray(noise.factor, np.float64)[observed]
         covariance += rows @ rows.T
     scale = np.sum(np.abs(matrix), axis=1)
     try:
@@ -224,11 +232,13 @@ def _factor_dense(
     spread_operator[observed] = scipy.linalg.solve_triangular(lower, matrix, lower=True)
     whitened_data = np.zeros(size)
     whitened_data[observed] = whitening @ y[observed]
+    noise_part = whitening**2 * noise_variance if rows is None else (whitening @ rows) ** 2
     return Factored(
         DenseWhitening(_float32(spread_whitening), _float32(spread_operator)),
         2 * float(np.sum(np.log(np.diag(lower)))),
         _float32(whitened_data),
         model_variance,
+        float(len(lower) - np.sum(noise_part)),
     )
 
 

@@ -126,7 +126,7 @@ def _observed_parts(problem: InverseProblem) -> tuple[np.ndarray, np.ndarray, np
 
 
 def _model_covariance(problem: InverseProblem) -> np.ndarray:
-    error = problem.prior.model_error
+    error = problem.model_error
     factors = np.asarray(error.factors, np.float64).reshape(error.rank, error.variance.size)
     return np.diag(np.asarray(error.variance, np.float64).ravel()) + factors.T @ factors
 

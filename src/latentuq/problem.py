@@ -16,7 +16,7 @@ from latentuq.covariance import Whitening, factor
 from latentuq.errors import UserError
 from latentuq.noise import GaussianNoise
 from latentuq.operators import Operator
-from latentuq.prior import GenerativePrior
+from latentuq.prior import GenerativePrior, ModelError
 
 _LOG_TWO_PI = float(np.log(2 * np.pi))
 _CG_STEPS = 200
@@ -41,10 +41,12 @@ class InverseProblem(eqx.Module):
         operator: A, bound to the prior's image shape.
         noise: S_noise.
         y: The data, NaN wherever nothing is observed.
+        model_error: S_model as u is inferred with, see `ModelError.inflated`.
         model_variance: The diagonal of A S_model A^T.
     """
 
     prior: GenerativePrior
+    model_error: ModelError
     operator: Operator
     noise: GaussianNoise
     y: Float[Array, "*data"]
@@ -77,10 +79,13 @@ class InverseProblem(eqx.Module):
         if not observed.any():
             # Level 4: equinox calls this from two frames of its own.
             warnings.warn("Nothing is observed: the posterior is the prior.", stacklevel=4)
-        factored = factor(
-            operator, noise, prior.model_error, observed.ravel(), np.nan_to_num(data).ravel()
-        )
+        seen, values, error = observed.ravel(), np.nan_to_num(data).ravel(), prior.model_error
+        factored = factor(operator, noise, error, seen, values)
+        if error.most_data is not None:
+            error = error.inflated(factored.dominated)
+            factored = factor(operator, noise, error, seen, values)
         self.prior = prior
+        self.model_error = error
         self.operator = operator
         self.noise = noise
         self.y = jnp.asarray(data, jnp.float32)
@@ -122,7 +127,7 @@ class InverseProblem(eqx.Module):
         """
         u_key, error_key, noise_key = jax.random.split(key, 3)
         u = jax.random.normal(u_key, (self.dim,))
-        decoded, error = self.prior.generate(u), self.prior.model_error
+        decoded, error = self.prior.generate(u), self.model_error
         x = decoded + error.gain_at(decoded) * error.sample(error_key)
         y = self.operator.apply(x) + self.noise.sample(noise_key, self.y.shape)
         return Simulation(u, x, jnp.where(self.observed, y, jnp.nan))
@@ -137,7 +142,7 @@ class InverseProblem(eqx.Module):
         of the model error multiplies n_m, and both sides of S_model, in C as well.
         """
         error_key, noise_key = jax.random.split(key)
-        decoded, error = self.prior.generate(u), self.prior.model_error
+        decoded, error = self.prior.generate(u), self.model_error
         gain = error.gain_at(decoded)
         x = decoded + gain * error.sample(error_key)
         noise = self.whitening.whiten(self.noise.sample(noise_key, self.y.shape))
@@ -148,7 +153,7 @@ class InverseProblem(eqx.Module):
 
         It takes g in place of u because compilers do not notice that a network is evaluated twice.
         """
-        gain = self.prior.model_error.gain_at(decoded)
+        gain = self.model_error.gain_at(decoded)
         return decoded + self.correct(-self._whitened_residual(decoded), gain)
 
     def correct(
@@ -160,7 +165,7 @@ class InverseProblem(eqx.Module):
         I + F (T S_model T - S_model) F^T, with eigenvalues of about the gain squared at most and at
         least: a few dozen steps of conjugate gradients solve it.
         """
-        error = self.prior.model_error
+        error = self.model_error
         image = jax.ShapeDtypeStruct(gain.shape, gain.dtype)
         transpose = jax.linear_transpose(self._forward, image)
 

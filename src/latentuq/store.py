@@ -31,7 +31,7 @@ from latentuq.tensors import TensorFile, flatten, read_tensors, unflatten, write
 
 KIND = "prior"
 FORMAT = 1
-GAIN, INFLATION = "model_error_gain", "model_error_inflation"
+GAIN, MOST_DATA = "model_error_gain", "model_error_most_data"
 """Arrays that turn the low-rank model error of a file into the signal-dependent one."""
 
 _MAX_PIXELS = 2**26
@@ -229,12 +229,10 @@ def _build(file: TensorFile, architecture: Architecture, checksum: str) -> Gener
 
 def _signal_arrays(errors: Mapping[str, ModelError]) -> dict[str, np.ndarray]:
     """What turns the low-rank estimate into the signal-dependent one."""
-    low_rank, error = errors[LOW_RANK], errors[SIGNAL_DEPENDENT]
-    assert error.gain is not None
-    inflation = np.sqrt(np.mean(error.variance) / np.mean(low_rank.variance))
+    error = errors[SIGNAL_DEPENDENT]
     return {
-        INFLATION: np.asarray(inflation, np.float32),
-        GAIN: np.asarray(error.gain * inflation, np.float32),
+        MOST_DATA: np.asarray(error.most_data, np.float32),
+        GAIN: np.asarray(error.gain, np.float32),
     }
 
 
@@ -243,12 +241,13 @@ def _signal_dependent(
 ) -> ModelError:
     if LOW_RANK not in errors:
         raise UserError(f"it has a gain, but no model error {LOW_RANK!r} to go with it.")
-    gain, inflation = arrays[GAIN], arrays.get(INFLATION, np.zeros(0))
+    gain, most_data = arrays[GAIN], arrays.get(MOST_DATA, np.zeros(0))
     if gain.ndim != 1 or len(gain) < 2 or not np.all((gain > 0) & (gain < np.inf)):
         raise UserError("the gain of its model error is not a list of positive numbers.")
-    if inflation.shape != () or not 1 <= inflation < np.inf:
-        raise UserError("the inflation of its model error is not a number of at least 1.")
-    return errors[LOW_RANK].signal_dependent(float(inflation), jnp.asarray(gain, jnp.float32))
+    if most_data.shape != () or not 1 <= most_data < np.inf:
+        raise UserError("the most data of its model error are not a number of at least 1.")
+    low_rank, gain = errors[LOW_RANK], jnp.asarray(gain, jnp.float32)
+    return ModelError(low_rank.variance, low_rank.factors, gain, float(most_data))
 
 
 def _checksum(path: Path) -> str:

@@ -196,8 +196,5 @@ def _move(
 
 def _without_gain(problem: InverseProblem) -> InverseProblem:
     """Images drawn with the error of the likelihood: otherwise x and u would have no joint law."""
-    prior = problem.prior
-    error = dataclasses.replace(prior.model_error, gain=None)
-    return eqx.tree_at(
-        lambda each: each.prior, problem, dataclasses.replace(prior, model_error=error)
-    )
+    error = dataclasses.replace(problem.model_error, gain=None)
+    return eqx.tree_at(lambda each: each.model_error, problem, error)

@@ -97,7 +97,7 @@ def train(
     choice: Annotated[float | None, _flag("--choice", ModelErrorConfig, "choice")] = None,
     floor: Annotated[float | None, _flag("--floor", ModelErrorConfig, "floor")] = None,
     rank: Annotated[int | None, _flag("--rank", ModelErrorConfig, "rank")] = None,
-    inflation: Annotated[float | None, _flag("--inflation", ModelErrorConfig, "inflation")] = None,
+    most_data: Annotated[float | None, _flag("--most-data", ModelErrorConfig, "most_data")] = None,
 ) -> None:
     """Train a generative prior: VAE, then flow, then model error.
 
@@ -132,7 +132,7 @@ def train(
         "model_error.choice": choice,
         "model_error.floor": floor,
         "model_error.rank": rank,
-        "model_error.inflation": inflation,
+        "model_error.most_data": most_data,
     }
     settings = TrainingConfig() if config is None else read_toml(TrainingConfig(), config)
     settings = replace(settings, nested(flags))

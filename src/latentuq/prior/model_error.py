@@ -1,5 +1,6 @@
 """The covariance of the generator's error, S_model: diagonal plus low rank."""
 
+import math
 from collections.abc import Sequence
 
 import equinox as eqx
@@ -25,15 +26,21 @@ class ModelError(eqx.Module):
     standard deviation is multiplied by the gain at that intensity. S_model is then what u is
     inferred with; images are drawn with T S_model T, T = diag(gain(g(u))).
 
+    With `most_data` the likelihood of n data that this error dominates is inflated to count as
+    n / (1 + n / most_data) of them, never more than `most_data`: the error is not quite Gaussian
+    and its covariance not quite known, so that more data do not tell u ever more exactly.
+
     Attributes:
         variance: The independent part.
         factors: The common part.
         gain: At intensities from 0 to 1 in equal steps, linear in between; None: 1 everywhere.
+        most_data: None: no limit.
     """
 
     variance: Float[Array, "*shape"]
     factors: Float[Array, "rank *shape"]
     gain: Float[Array, " knots"] | None = None
+    most_data: float | None = eqx.field(static=True, default=None)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -55,18 +62,16 @@ class ModelError(eqx.Module):
         knots = jnp.linspace(0, 1, len(self.gain), dtype=decoded.dtype)
         return jnp.interp(decoded, knots, self.gain)
 
-    def signal_dependent(
-        self, inflation: Float[Array, ""] | float, gain: Float[Array, " knots"]
-    ) -> "ModelError":
-        """This error, inflated where u is inferred, and with a gain where images are drawn.
-
-        The error is largest where the generator moves most with u, at the edges of strokes: an
-        average error would make the data say more about u than they do.
+    def inflated(self, dominated: float) -> "ModelError":
+        """What u is inferred with; the images of a given u stay as they are.
 
         Args:
-            inflation: Of the standard deviation; it has no effect on the images of a given u.
-            gain: Of the standard deviation of this error.
+            dominated: How many data this error dominates.
         """
+        if self.most_data is None or not dominated > 0:
+            return self
+        inflation = math.sqrt(1 + dominated / self.most_data)
+        gain = jnp.ones(2, self.variance.dtype) if self.gain is None else self.gain
         return ModelError(inflation**2 * self.variance, inflation * self.factors, gain / inflation)
 
     def sample(self, key: Key[Array, ""]) -> Float[Array, "*shape"]:

@@ -26,7 +26,9 @@ class ModelErrorConfig:
     choice: float = number(0.02, 0.001, 0.4, "further fraction, to compare the estimates on")
     floor: float = number(0.02, 1e-4, 1.0, "smallest standard deviation of a pixel")
     rank: int = number(32, 1, 4096, "rank of the low-rank estimate")
-    inflation: float = number(1.25, 1.0, 10.0, "of the signal-dependent estimate in the likelihood")
+    most_data: float = number(
+        300.0, 1.0, 1e9, "that data dominated by the signal-dependent estimate may count for"
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,7 +16,7 @@ _KNOTS = 33
 _PSEUDO_PIXELS = 100
 _NORMAL_90 = 1.645
 _LEAST_WIDTH = 0.05
-_WIDTH_SHARE = 0.75
+_WIDTH_SHARE = 0.9
 
 
 class ModelErrors(NamedTuple):
@@ -60,14 +60,15 @@ def estimate_model_errors(
 
 
 def with_signal_dependence(
-    errors: ModelErrors, residuals: np.ndarray, decoded: np.ndarray, inflation: float
+    errors: ModelErrors, residuals: np.ndarray, decoded: np.ndarray, most_data: float
 ) -> ModelErrors:
     """Adds the signal-dependent estimate, and makes it the default where low rank was.
 
     Likelihood has no part in the choice: the calibration study has.
     """
-    gain = estimate_gain(errors.estimates[LOW_RANK], residuals, decoded)
-    error = errors.estimates[LOW_RANK].signal_dependent(inflation, jnp.asarray(gain, jnp.float32))
+    low_rank = errors.estimates[LOW_RANK]
+    gain = jnp.asarray(estimate_gain(low_rank, residuals, decoded), jnp.float32)
+    error = ModelError(low_rank.variance, low_rank.factors, gain, most_data)
     default = SIGNAL_DEPENDENT if errors.default == LOW_RANK else errors.default
     return errors._replace(estimates=errors.estimates | {SIGNAL_DEPENDENT: error}, default=default)
 

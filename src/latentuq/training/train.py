@@ -191,7 +191,7 @@ def _assemble(key, vae: VAE, flow: Flow | None, split: Split, images: ImageSet, 
     errors = estimate_model_errors(
         held.residuals, further.residuals, config.model_error.floor, config.model_error.rank
     )
-    errors = with_signal_dependence(errors, *held, config.model_error.inflation)
+    errors = with_signal_dependence(errors, *held, config.model_error.most_data)
     architecture = Architecture(
         shape=split.fit.shape[1:],
         vae=config.vae,
