@@ -6,19 +6,18 @@ self-normalised importance weights. The authors also train the VAE on incomplete
 encoder knows such images; here it has seen complete ones only, and is used as it is.
 """
 
-from typing import NamedTuple
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Key
+from scipy.special import logsumexp, softmax
 
 from latentuq.baselines.encoding import check_encoder, to_base
 from latentuq.baselines.result import BaselineResult
 from latentuq.baselines.timing import Timer
 from latentuq.errors import UserError
+from latentuq.inference.chance import host_generator
 from latentuq.inference.importance import effective_sample_size, pareto_khat
 from latentuq.operators import Mask
 from latentuq.problem import InverseProblem
@@ -26,15 +25,6 @@ from latentuq.problem import InverseProblem
 # Proposals evaluated together: activations of a small network then stay in the processor's cache.
 # A divisor of round numbers: there is no remainder to compile for.
 _CHUNK = 250
-
-
-class Resampled(NamedTuple):
-    """Draws in proportion to the weights, and what the weights say."""
-
-    draws: Float[Array, "draws dim"]
-    log_evidence: Float[Array, ""]
-    ess: Float[Array, ""]
-    khat: Float[Array, ""]
 
 
 def miwae(
@@ -79,11 +69,13 @@ def miwae(
     u, log_weights = timer.run(_propose, proposal_key, problem, proposals, degrees)
     if not np.any(np.isfinite(log_weights)):
         raise UserError(f"None of the {proposals} proposals of MIWAE has a finite density.")
-    resampled = timer.run(_resample, resample_key, u, log_weights, draws)
-    ess = float(resampled.ess)
+    log_weights = np.asarray(log_weights, np.float64)
+    ess = effective_sample_size(log_weights)
+    shares = softmax(log_weights)
+    chosen = host_generator(resample_key).choice(proposals, draws, p=shares)
     return BaselineResult(
-        draws=np.asarray(resampled.draws),
-        log_evidence=float(resampled.log_evidence),
+        draws=np.asarray(u)[chosen],
+        log_evidence=float(logsumexp(log_weights) - np.log(proposals)),
         # By the delta method, to be believed only where khat is small.
         log_evidence_error=float(np.sqrt(max(1 / ess - 1 / proposals, 0.0))),
         seconds=timer.seconds,
@@ -91,7 +83,7 @@ def miwae(
         gradients=0,
         # One more for the encoder.
         forward_equivalents=proposals + 1,
-        history={"ess": np.asarray([ess]), "khat": np.asarray([float(resampled.khat)])},
+        history={"ess": np.asarray([ess]), "khat": np.asarray([pareto_khat(log_weights)])},
     )
 
 
@@ -112,19 +104,3 @@ def _propose(
         return u, jnp.where(jnp.isfinite(log_weight), log_weight, -jnp.inf)
 
     return jax.lax.map(weigh, steps, batch_size=_CHUNK)
-
-
-@eqx.filter_jit
-def _resample(
-    key: Key[Array, ""],
-    u: Float[Array, "proposals dim"],
-    log_weights: Float[Array, " proposals"],
-    draws: int,
-) -> Resampled:
-    chosen = jax.random.categorical(key, log_weights, shape=(draws,))
-    return Resampled(
-        draws=u[chosen],
-        log_evidence=logsumexp(log_weights) - jnp.log(log_weights.size),
-        ess=effective_sample_size(log_weights),
-        khat=pareto_khat(log_weights),
-    )

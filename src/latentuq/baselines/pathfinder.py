@@ -25,7 +25,8 @@ from latentuq.baselines.requirements import require_blackjax
 from latentuq.baselines.result import BaselineResult, LogDensity
 from latentuq.baselines.timing import Timer
 from latentuq.errors import UserError
-from latentuq.inference.importance import importance_sample, systematic_index
+from latentuq.inference.chance import host_generator
+from latentuq.inference.importance import evaluate, systematic_index, weigh
 from latentuq.inference.laplace import lower_factor
 from latentuq.inference.mixture import Mixture, normal_draws
 from latentuq.inference.result import Counts
@@ -98,8 +99,8 @@ def pathfinder(
             f" start, at draws of N(0, {scale:g}^2 I)."
         )
     mixture = _pool(fits)
-    weighted = timer.run(importance_sample, weigh_key, target.log_density, mixture, proposals)
-    index = systematic_index(resample_key, weighted.log_weights, draws)
+    weighted = weigh(timer.run(evaluate, weigh_key, target.log_density, mixture, proposals))
+    index = systematic_index(host_generator(resample_key), weighted.log_weights, draws)
     taken = np.asarray(fits.iterations)
     # blackjax estimates an ELBO of its own, from a single draw at each point.
     elbos = paths * (iterations + 1) * (_ELBO_DRAWS + 1)

@@ -117,15 +117,15 @@ def weigh(
     proposal: Defensive, draws: WeightedDraws, membership: Membership
 ) -> tuple[Float[np.ndarray, " modes"], Float[np.ndarray, " modes"]]:
     """Posterior mass of each mode and its standard error."""
-    by_component = responsibilities(proposal.mixture, draws.draws)
-    shares = jnp.asarray(membership.shares, draws.draws.dtype)
+    by_component = responsibilities(proposal.mixture, np.asarray(draws.draws))
+    shares = membership.shares
     weights, errors = mode_weights(draws, by_component @ shares)
     masses, _ = mode_weights(draws, by_component)
     # Shares that were counted on probes carry the error of that count: of a count that agrees on
     # one mode, too, unless it is exact.
-    probes = jnp.asarray(membership.probes, draws.draws.dtype)[:, None]
-    smooth = jnp.where(
-        jnp.isinf(probes), shares, (probes * shares + 1 / shares.shape[1]) / (probes + 1)
-    )
+    probes = membership.probes[:, None]
+    known = np.isinf(probes)
+    number = np.where(known, 1, probes)
+    smooth = np.where(known, shares, (number * shares + 1 / shares.shape[1]) / (number + 1))
     counting = (masses**2) @ (smooth * (1 - smooth) / probes)
-    return np.asarray(weights), np.asarray(jnp.sqrt(errors**2 + counting))
+    return weights, np.sqrt(errors**2 + counting)

@@ -1,5 +1,6 @@
 """The whole inference: search, fit, certify, and refine where the certificate fails."""
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -10,6 +11,7 @@ from jaxtyping import Array, Key
 
 from latentuq.errors import UserError
 from latentuq.inference.answer import GAUSSIAN_KHAT, Clock, assemble
+from latentuq.inference.chance import host_generator
 from latentuq.inference.el2o import EL2OFit, fit_el2o
 from latentuq.inference.importance import (
     WeightedDraws,
@@ -208,9 +210,11 @@ def _mixture(target: Target, fits: list[EL2OFit]) -> Mixture:
     Without any fit a single component stands for the reference.
     """
     dim, dtype = target.dim, target.dtype
-    log_weights = np.full(_MOST_MODES, -np.inf)
-    means = np.zeros((_MOST_MODES, dim))
-    factors = np.tile(target.scale * np.eye(dim), (_MOST_MODES, 1, 1))
+    # As many as refined proposals have, so that nothing compiles twice.
+    components = sum(rung.components for rung in LADDER)
+    log_weights = np.full(components, -np.inf)
+    means = np.zeros((components, dim))
+    factors = np.tile(target.scale * np.eye(dim), (components, 1, 1))
     if not fits:
         log_weights[0] = 0.0
     for place, fit in enumerate(fits):
@@ -230,9 +234,9 @@ def _mixture(target: Target, fits: list[EL2OFit]) -> Mixture:
 
 def _look_again(found: SearchState, target: Target, draws: WeightedDraws) -> SearchState:
     """Descends from the draws that the mixture explains worst: a missed mode shows there first."""
-    ratios = draws.log_densities - draws.log_proposals
-    _, worst = jax.lax.top_k(jnp.where(jnp.isfinite(ratios), ratios, -jnp.inf), ROUND)
-    return _learned(found, explore(found, target, draws.draws[worst]))
+    ratios = np.asarray(draws.log_densities) - np.asarray(draws.log_proposals)
+    worst = np.argsort(-np.where(np.isfinite(ratios), ratios, -np.inf))[:ROUND]
+    return _learned(found, explore(found, target, np.asarray(draws.draws)[worst]))
 
 
 def _learned(found: SearchState, after: SearchState) -> SearchState:
@@ -282,11 +286,11 @@ def _look_hot(
     key: Key[Array, ""], found: SearchState, target: Target, draws: WeightedDraws
 ) -> SearchState:
     """Descends from draws of the hottest rung: they lie where basins meet."""
-    beta = LADDER[-1].beta
-    reference = jax.vmap(target.log_reference)(draws.draws)
-    log_weights = beta * draws.log_densities + (1 - beta) * reference - draws.log_proposals
-    chosen = systematic_index(key, log_weights, ROUND)
-    return _learned(found, explore(found, target, draws.draws[chosen]))
+    beta, points = LADDER[-1].beta, np.asarray(draws.draws)
+    log_rung = beta * np.asarray(draws.log_densities) + (1 - beta) * target.log_references(points)
+    log_weights = log_rung - np.asarray(draws.log_proposals)
+    chosen = systematic_index(host_generator(key), log_weights, ROUND)
+    return _learned(found, explore(found, target, points[chosen]))
 
 
 def _welcome(
@@ -296,7 +300,8 @@ def _welcome(
     fit_key, draw_key = jax.random.split(key)
     new = new[: _MOST_MODES // 2]
     fits, spent = _fit_modes(fit_key, target, answer.found, new)
-    masses = [float(fit.log_mass - answer.draws.log_evidence) for fit in fits.values()]
+    evidence = float(answer.draws.log_evidence)
+    masses = [float(fit.log_mass) - evidence for fit in fits.values()]
     ladder = admit(answer.ladder, list(fits.values()), np.clip(np.exp(masses), _LEAST_SHARE, 1))
     answer = answer._replace(fits=answer.fits | fits, ladder=ladder, counts=answer.counts + spent)
     proposal = Defensive(ladder.mixture, scale=target.scale)
@@ -325,7 +330,7 @@ def _climb(key: Key[Array, ""], target: Target, answer: _Answer, limits: Budget)
 
 def _improved(key: Key[Array, ""], target: Target, answer: _Answer) -> _Answer:
     """A better ladder: by moves at first, and from the draws alone once they are worth enough."""
-    if answer.climbs and answer.draws.ess > _REWEIGHED_ESS:
+    if answer.climbs and float(answer.draws.ess) > _REWEIGHED_ESS:
         ladder, spent = reweigh(key, target, answer.ladder, answer.draws), Counts()
     else:
         ladder, spent = climb(key, target, answer.ladder, answer.draws), climb_counts()
@@ -333,8 +338,8 @@ def _improved(key: Key[Array, ""], target: Target, answer: _Answer) -> _Answer:
 
 
 def _tail(answer: _Answer) -> tuple[bool, float]:
-    draws = answer.draws
-    return not draws.ess > _SAFE_ESS, float(jnp.nan_to_num(draws.khat, nan=jnp.inf))
+    khat = float(answer.draws.khat)
+    return not float(answer.draws.ess) > _SAFE_ESS, math.inf if math.isnan(khat) else khat
 
 
 def _certify(key: Key[Array, ""], target: Target, answer: _Answer, limits: Budget) -> _Answer:
@@ -349,7 +354,7 @@ def _certify(key: Key[Array, ""], target: Target, answer: _Answer, limits: Budge
     answer = _sampled(draw_key, target, answer, answer.proposal, limits.certified)
     for climb_key, draw_key in zip(more_keys[::2], more_keys[1::2], strict=True):
         draws = answer.draws
-        if draws.khat <= khat_threshold(limits.certified) and _is_worth(draws):
+        if float(draws.khat) <= khat_threshold(limits.certified) and _is_worth(draws):
             break
         answer = _climb(climb_key, target, answer, limits)
         answer = _sampled(draw_key, target, answer, answer.proposal, limits.certified)
@@ -366,7 +371,7 @@ def _sampled(
 
 
 def _is_worth(draws: WeightedDraws) -> bool:
-    return bool(draws.ess > _SAFE_ESS) and bool(draws.log_evidence_error < _SAFE_ERROR)
+    return float(draws.ess) > _SAFE_ESS and float(draws.log_evidence_error) < _SAFE_ERROR
 
 
 def _is_safe(answer: _Answer, previous: list[_Answer]) -> bool:
@@ -375,6 +380,7 @@ def _is_safe(answer: _Answer, previous: list[_Answer]) -> bool:
         return False
     if not answer.climbs:
         return khat < GAUSSIAN_KHAT
-    gaps = [abs(float(each.draws.log_evidence - draws.log_evidence)) for each in previous]
+    evidence = float(draws.log_evidence)
+    gaps = [abs(float(each.draws.log_evidence) - evidence) for each in previous]
     repeated = any(gap < _SAME_EVIDENCE for gap in gaps)
     return khat < (_REPEATED_KHAT if repeated else _REFINED_KHAT)

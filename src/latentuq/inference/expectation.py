@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import logsumexp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from latentuq.inference.mixture import Mixture
 
@@ -12,19 +12,28 @@ from latentuq.inference.mixture import Mixture
 _PSEUDO_POINTS = 1.0
 
 
-def fit_mixture(points: Float[Array, "n dim"], start: Mixture, iterations: int) -> Mixture:
-    """Maximises the likelihood of equally weighted points, from a given mixture on.
+def fit_mixture(
+    points: Float[Array, "n dim"], counted: Bool[Array, " n"], start: Mixture, iterations: int
+) -> Mixture:
+    """Maximises the likelihood of points, from a given mixture on.
 
     The scale matrix of each component is shrunk towards their mean, the more the fewer points it
     has, which keeps every component as wide as a typical one: an importance proposal may be too
     wide, never too narrow. Degrees of freedom stay as they are.
+
+    Args:
+        points: Equally weighted.
+        counted: The others only pad the shape.
+        start: Where to begin; components of weight zero keep it.
+        iterations: How many.
     """
-    n, dim = points.shape
+    dim = points.shape[1]
+    n = jnp.sum(counted)
     nu, pseudo = start.degrees, _PSEUDO_POINTS * dim
 
     def iterate(mixture: Mixture, _):
         log_terms, distances = component_terms(mixture, points)
-        shares = jax.nn.softmax(mixture.log_weights + log_terms, axis=1)
+        shares = jax.nn.softmax(mixture.log_weights + log_terms, axis=1) * counted[:, None]
         # Student-t: a point far out counts less for where a component is and how wide.
         pulls = shares * (nu + dim) / (nu + distances)
         counts = jnp.sum(shares, axis=0)

@@ -5,14 +5,19 @@ Vehtari, Simpson, Gelman, Yao and Gabry (2024), Pareto smoothed importance sampl
 
 import math
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import logsumexp
-from jaxtyping import Array, Float, Int, Key
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, Int, Key
+from scipy.special import softmax
 
+# Draws of one compiled program, and those whose density is evaluated at once: enough to keep the
+# matrix products busy, little enough that a thousand images stay in the cache.
+_CHUNK = 8192
+_BATCH = 1024
 # Fewer weights than this in the tail say nothing about it.
 _FEWEST_TAIL = 5
 # Weights that agree this well have no tail: a fit would see the rounding of ln p - ln q.
@@ -57,59 +62,88 @@ class WeightedDraws(eqx.Module):
     ess: Float[Array, ""]
 
 
-@eqx.filter_jit
+class Evaluated(NamedTuple):
+    """Draws of a proposal with ln p and ln q."""
+
+    draws: Float[ArrayLike, "n dim"]
+    log_densities: Float[ArrayLike, " n"]
+    log_proposals: Float[ArrayLike, " n"]
+
+
 def importance_sample(
     key: Key[Array, ""],
     log_density_fn: Callable[[Float[Array, " dim"]], Float[Array, ""]],
     proposal: Proposal,
     n: int,
-    batch: int = 1024,
 ) -> WeightedDraws:
     """Draws from a proposal and weights the draws by p / q.
+
+    Compiled for one number of draws, whatever n is; the weights are the host's work.
 
     Args:
         key: Randomness of the draws.
         log_density_fn: Unnormalised log density of one point; not finite counts as zero density.
         proposal: Where the draws come from.
-        n: How many. A multiple of `batch` compiles the density once, anything else twice.
-        batch: Draws at which the density is evaluated at once, which bounds the memory.
+        n: How many.
     """
-    draws = proposal.sample(key, n)
+    chunk = min(n, _CHUNK)
+    keys = [jax.random.fold_in(key, part) for part in range(-(-n // chunk))]
+    parts = [evaluate(key, log_density_fn, proposal, chunk) for key in keys]
+    return weigh(Evaluated(*(np.concatenate(each)[:n] for each in zip(*parts, strict=True))))
+
+
+@eqx.filter_jit
+def evaluate(
+    key: Key[Array, ""],
+    log_density_fn: Callable[[Float[Array, " dim"]], Float[Array, ""]],
+    proposal: Proposal,
+    n: int,
+) -> Evaluated:
+    """Draws from a proposal and evaluates both densities there."""
+    draws, batch = proposal.sample(key, n), min(_BATCH, n)
     # Two maps: in one, XLA's code for both together took half as long again.
-    log_densities = jax.lax.map(log_density_fn, draws, batch_size=min(batch, n))
-    log_proposals = jax.lax.map(proposal.log_prob, draws, batch_size=min(batch, n))
-    log_densities = jnp.where(jnp.isfinite(log_densities), log_densities, -jnp.inf)
-    ratios = log_densities - log_proposals
-    ratios = jnp.where(jnp.isfinite(ratios), ratios, -jnp.inf)
+    log_densities = jax.lax.map(log_density_fn, draws, batch_size=batch)
+    return Evaluated(draws, log_densities, jax.lax.map(proposal.log_prob, draws, batch_size=batch))
+
+
+def weigh(evaluated: Evaluated) -> WeightedDraws:
+    """Smoothed weights, evidence and certificate."""
+    draws, log_densities, log_proposals = map(np.asarray, evaluated)
+    dtype, n = draws.dtype, len(draws)
+    log_densities = np.where(np.isfinite(log_densities), log_densities, -np.inf)
+    ratios = log_densities.astype(np.float64) - log_proposals
+    ratios = np.where(np.isfinite(ratios), ratios, -np.inf)
     smoothed, khat = smooth_weights(ratios)
-    log_sum = logsumexp(smoothed)
-    spread = 1 / effective_sample_size(ratios) - 1 / n
-    return WeightedDraws(
-        draws=draws,
-        log_weights=smoothed - jnp.where(log_sum > -jnp.inf, log_sum, 0),
-        log_densities=log_densities,
-        log_proposals=log_proposals,
-        log_evidence=log_sum - math.log(n),
-        log_evidence_error=jnp.sqrt(jnp.maximum(spread, 0)),
-        khat=khat,
-        ess=effective_sample_size(smoothed),
+    log_sum = float(np.logaddexp.reduce(smoothed))
+    ess = effective_sample_size(ratios)
+    spread = 1 / ess - 1 / n if ess else np.inf
+    values = (
+        draws,
+        smoothed - (log_sum if log_sum > -np.inf else 0),
+        log_densities,
+        log_proposals,
+        log_sum - math.log(n),
+        math.sqrt(max(spread, 0.0)),
+        khat,
+        effective_sample_size(smoothed),
     )
+    return WeightedDraws(*(jnp.asarray(value, dtype) for value in values))
 
 
-def effective_sample_size(log_weights: Float[Array, " n"]) -> Float[Array, ""]:
+def effective_sample_size(log_weights: Float[np.ndarray, " n"]) -> float:
     """(sum w)^2 / sum w^2; zero if every weight is zero."""
-    weights = jnp.exp(log_weights - _finite_max(log_weights))
-    total = jnp.sum(weights)
-    return jnp.where(total > 0, total**2 / jnp.where(total > 0, jnp.sum(weights**2), 1), 0)
+    weights = np.exp(log_weights - _finite_max(log_weights))
+    total = float(np.sum(weights))
+    return total**2 / float(np.sum(weights**2)) if total > 0 else 0.0
 
 
 def systematic_index(
-    key: Key[Array, ""], log_weights: Float[Array, " n"], count: int
-) -> Int[Array, " count"]:
+    rng: np.random.Generator, log_weights: Float[ArrayLike, " n"], count: int
+) -> Int[np.ndarray, " count"]:
     """Indices of `count` draws, each as often as its weight says, rounded up or down."""
-    levels = (jnp.arange(count) + jax.random.uniform(key)) / count
-    index = jnp.searchsorted(jnp.cumsum(jax.nn.softmax(log_weights)), levels)
-    return jnp.minimum(index, len(log_weights) - 1)
+    levels = (np.arange(count) + rng.uniform()) / count
+    index = np.searchsorted(np.cumsum(_shares(log_weights)), levels)
+    return np.minimum(index, np.size(log_weights) - 1)
 
 
 def khat_threshold(samples: int) -> float:
@@ -117,7 +151,7 @@ def khat_threshold(samples: int) -> float:
     return min(1 - 1 / math.log10(samples), 0.7)
 
 
-def pareto_khat(log_weights: Float[Array, " n"]) -> Float[Array, ""]:
+def pareto_khat(log_weights: Float[np.ndarray, " n"]) -> float:
     """Shape of the generalised Pareto distribution of the largest weights.
 
     Moments of the weights exist up to order 1 / k. -inf: the largest weights agree within one per
@@ -128,8 +162,8 @@ def pareto_khat(log_weights: Float[Array, " n"]) -> Float[Array, ""]:
 
 
 def smooth_weights(
-    log_weights: Float[Array, " n"],
-) -> tuple[Float[Array, " n"], Float[Array, ""]]:
+    log_weights: Float[np.ndarray, " n"],
+) -> tuple[Float[np.ndarray, " n"], float]:
     """Replaces the largest weights by the quantiles of a generalised Pareto distribution.
 
     The tail is the min(n / 5, 3 sqrt n) largest. No weight ends above the largest raw one; where
@@ -138,89 +172,93 @@ def smooth_weights(
     Returns:
         Log weights, on the scale of the given ones, and k-hat.
     """
-    n = log_weights.shape[0]
+    log_weights = np.asarray(log_weights, np.float64)
+    n = len(log_weights)
     size = math.ceil(min(0.2 * n, 3 * math.sqrt(n)))
     if size < _FEWEST_TAIL:
-        return log_weights, jnp.full((), jnp.inf, log_weights.dtype)
-    order = jnp.argsort(log_weights)
+        return log_weights, math.inf
+    order = np.argsort(log_weights)
     tail = order[n - size :]
     top = _finite_max(log_weights)
-    cutoff = jnp.exp(log_weights[order[n - size - 1]] - top)
-    exceedances = jnp.exp(log_weights[tail] - top) - cutoff
-    k, scale = _fit_pareto(exceedances)
-    k = jnp.where(cutoff > 1 - _EQUAL, -jnp.inf, k)
+    cutoff = math.exp(log_weights[order[n - size - 1]] - top)
+    if cutoff > 1 - _EQUAL:
+        return log_weights, -math.inf
+    k, scale = _fit_pareto(np.exp(log_weights[tail] - top) - cutoff)
+    if math.isinf(k):
+        return log_weights, k
+    smoothed = log_weights.copy()
     quantiles = scale * _pareto_quantiles(k, size) + cutoff
-    replaced = top + jnp.minimum(jnp.log(quantiles), 0)
-    smoothed = jnp.where(jnp.isfinite(k), replaced, log_weights[tail])
-    return log_weights.at[tail].set(smoothed), k
+    smoothed[tail] = top + np.minimum(np.log(quantiles), 0)
+    return smoothed, k
 
 
-def _fit_pareto(
-    exceedances: Float[Array, " size"],
-) -> tuple[Float[Array, ""], Float[Array, ""]]:
+def _fit_pareto(exceedances: Float[np.ndarray, " size"]) -> tuple[float, float]:
     """Shape k and scale of a generalised Pareto distribution, from sorted exceedances.
 
     Zhang and Stephens (2009): the posterior mean of theta = -k / scale over a grid under a weak
     prior, then k = mean ln(1 - theta x); last, ten pseudo-observations of k = 1/2.
     """
-    size = exceedances.shape[0]
-    largest = exceedances[-1]
+    size, largest = len(exceedances), exceedances[-1]
     quartile = exceedances[math.floor(size / 4 + 0.5) - 1]
-    fits = quartile > 0
+    if not quartile > 0:
+        return math.inf, largest
     # In units of the largest exceedance, theta < 1, and `margin` = 1 - theta > 0 is what the
     # logarithms need to full precision: 1 - theta x = (1 - x) + margin x.
-    x = exceedances / jnp.where(fits, largest, 1)
+    x = exceedances / largest
     points = 30 + math.floor(math.sqrt(size))
-    grid = jnp.arange(1, points + 1, dtype=x.dtype) - 0.5
-    star = jnp.where(fits, x[math.floor(size / 4 + 0.5) - 1], 1)
-    margins = (jnp.sqrt(points / grid) - 1) / (3 * star)
+    grid = np.arange(1, points + 1) - 0.5
+    margins = (np.sqrt(points / grid) - 1) / (3 * quartile / largest)
 
-    def profile(margin):
-        theta = 1 - margin
-        near, far = jnp.log((1 - x) + margin * x), jnp.log1p(-theta * x)
-        k = jnp.mean(jnp.where(theta > 0.5, near, far))
+    def profile(margins):
+        theta = 1 - margins
+        with np.errstate(divide="ignore", invalid="ignore"):
+            near, far = np.log((1 - x) + margins * x), np.log1p(-theta * x)
+        k = np.mean(np.where(theta > 0.5, near, far), axis=-1)
+        theta = theta[..., 0]
         # The scale tends to the mean of x as the tail tends to an exponential.
-        scale = jnp.where(theta == 0, jnp.mean(x), -k / jnp.where(theta == 0, 1, theta))
-        return k, scale
+        return k, np.where(theta == 0, np.mean(x), -k / np.where(theta == 0, 1, theta))
 
-    shapes, scales = jax.vmap(profile)(margins)
-    weights = jax.nn.softmax(-size * (jnp.log(scales) + shapes + 1))
-    k, scale = profile(weights @ margins)
-    corrected = (size * k + 10 * 0.5) / (size + 10)
-    return jnp.where(fits, corrected, jnp.inf), largest * scale
+    shapes, scales = profile(margins[:, None])
+    weights = softmax(-size * (np.log(scales) + shapes + 1))
+    k, scale = profile(np.atleast_1d(weights @ margins))
+    return float((size * k + 10 * 0.5) / (size + 10)), float(largest * scale)
 
 
-def _pareto_quantiles(k: Float[Array, ""], size: int) -> Float[Array, " size"]:
+def _pareto_quantiles(k: float, size: int) -> Float[np.ndarray, " size"]:
     """Quantiles ((1 - p)^-k - 1) / k of the unit-scale distribution at p = (i - 1/2) / size."""
-    levels = (jnp.arange(1, size + 1, dtype=k.dtype) - 0.5) / size
-    hazards = -jnp.log1p(-levels)
-    exponential = jnp.abs(k) < 10 * jnp.finfo(k.dtype).eps
-    safe = jnp.where(exponential, 1, k)
-    return jnp.where(exponential, hazards, jnp.expm1(safe * hazards) / safe)
+    hazards = -np.log1p(-(np.arange(1, size + 1) - 0.5) / size)
+    return hazards if abs(k) < 1e-15 else np.expm1(k * hazards) / k
 
 
-def _finite_max(log_weights: Float[Array, " n"]) -> Float[Array, ""]:
-    top = jnp.max(log_weights)
-    return jnp.where(top > -jnp.inf, top, 0)
+def _finite_max(log_weights: Float[np.ndarray, " n"]) -> float:
+    top = float(np.max(log_weights))
+    return top if top > -np.inf else 0.0
+
+
+def _shares(log_weights: Float[ArrayLike, " n"]) -> Float[np.ndarray, " n"]:
+    """The weights, normalised; NaN if every one is zero."""
+    log_weights = np.asarray(log_weights, np.float64)
+    with np.errstate(invalid="ignore"):
+        return softmax(log_weights)
 
 
 def expectation(
-    values: Float[Array, "n ..."], log_weights: Float[Array, " n"]
-) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+    values: Float[ArrayLike, "n ..."], log_weights: Float[ArrayLike, " n"]
+) -> tuple[Float[np.ndarray, "..."], Float[np.ndarray, "..."]]:
     """Self-normalised mean sum_s W_s f_s and its standard error.
 
     The error is the delta method's, sqrt(sum_s W_s^2 (f_s - mean)^2). Values of zero weight may be
     anything, NaN included; if every weight is zero there is no mean, and NaN says so.
     """
-    weights = jax.nn.softmax(log_weights)
+    weights, values = _shares(log_weights), np.asarray(values)
     weights = weights.reshape(-1, *[1] * (values.ndim - 1))
-    values = jnp.where(weights > 0, values, 0)
-    mean = jnp.sum(weights * values, axis=0)
-    return mean, jnp.sqrt(jnp.sum((weights * (values - mean)) ** 2, axis=0))
+    values = np.where(weights > 0, values, 0)
+    mean = np.sum(weights * values, axis=0)
+    return mean, np.sqrt(np.sum((weights * (values - mean)) ** 2, axis=0))
 
 
 def mode_weights(
-    draws: WeightedDraws, responsibilities: Float[Array, "n components"]
-) -> tuple[Float[Array, " components"], Float[Array, " components"]]:
+    draws: WeightedDraws, responsibilities: Float[ArrayLike, "n components"]
+) -> tuple[Float[np.ndarray, " components"], Float[np.ndarray, " components"]]:
     """Posterior mass of each mode, sum_s W_s rho_k(u_s), and its standard error."""
     return expectation(responsibilities, draws.log_weights)

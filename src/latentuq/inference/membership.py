@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
+from latentuq.inference.chance import host_generator
 from latentuq.inference.el2o import EL2OFit
 from latentuq.inference.importance import WeightedDraws, systematic_index
 from latentuq.inference.mixture import Defensive, Mixture
@@ -50,15 +51,15 @@ class Probes(NamedTuple):
     """
 
     state: SearchState
-    points: Float[Array, "probes dim"] | None = None
+    points: Float[np.ndarray, "probes dim"] | None = None
     basins: Int[np.ndarray, " probes"] = np.zeros(0, int)
 
 
 def probe(key: Key[Array, ""], target: Target, found: SearchState, draws: WeightedDraws) -> Probes:
     """Descends from posterior draws, which may find modes that the search has missed."""
-    points = draws.draws[systematic_index(key, draws.log_weights, _PROBE_ROUNDS * ROUND)]
-    state = found
-    for rows in jnp.split(points, _PROBE_ROUNDS):
+    chosen = systematic_index(host_generator(key), draws.log_weights, _PROBE_ROUNDS * ROUND)
+    points, state = np.asarray(draws.draws)[chosen], found
+    for rows in np.split(points, _PROBE_ROUNDS):
         state = explore(state, target, rows)
     return Probes(state, points, state.basins[len(found.values) :])
 
@@ -87,7 +88,7 @@ def assign(
         return _membership(found.modes, order, fits, shares, exact, found)
     order += sorted({int(basin) for basin in probes.basins if basin >= 0} - set(order))
     hits = probes.basins[:, None] == np.array(order)
-    responsible = np.asarray(responsibilities(proposal.mixture, probes.points))
+    responsible = responsibilities(proposal.mixture, probes.points)
     seen = responsible.T @ hits
     number = seen.sum(axis=1)
     # A component that no probe speaks for goes to the mode in whose Gaussian it lies.
@@ -128,7 +129,7 @@ def _without_modes(
     target: Target, found: SearchState, draws: WeightedDraws, components: int
 ) -> Membership:
     """No minimum was found: the highest draw stands for the answer, and the verdict says so."""
-    best = int(jnp.argmax(draws.log_densities))
+    best = int(np.argmax(draws.log_densities))
     point = np.asarray(draws.draws[best], np.float64)
     eye = np.eye(target.dim)
     mode = Mode(point, -float(draws.log_densities[best]), eye / target.scale**2, -np.inf)
@@ -156,10 +157,16 @@ def _nearest_mode(
     return np.eye(len(modes))[np.argmax(np.array(log_terms), axis=0)]
 
 
-@eqx.filter_jit
 def responsibilities(
-    mixture: Mixture, points: Float[Array, "n dim"]
-) -> Float[Array, "n components"]:
-    """Of each component for each point, in batches."""
-    batch = min(BATCH, len(points))
-    return jax.lax.map(mixture.responsibilities, points, batch_size=batch)
+    mixture: Mixture, points: Float[np.ndarray, "n dim"]
+) -> Float[np.ndarray, "n components"]:
+    """Of each component for each point, in batches of one shape."""
+    padded = np.resize(points, (-(-len(points) // BATCH) * BATCH, mixture.dim))
+    batches = padded.reshape(-1, BATCH, mixture.dim)
+    parts = [_responsibilities(mixture, jnp.asarray(each)) for each in batches]
+    return np.concatenate(parts)[: len(points)]
+
+
+@eqx.filter_jit
+def _responsibilities(mixture: Mixture, points: Float[Array, "n dim"]) -> Array:
+    return jax.vmap(mixture.responsibilities)(points)

@@ -80,11 +80,21 @@ class Mixture(eqx.Module):
 
     def sample(self, key: Key[Array, ""], n: int) -> Float[Array, "n dim"]:
         """Independent draws."""
-        component_key, normal_key, tail_key = jax.random.split(key, 3)
-        index = jax.random.categorical(component_key, self.log_weights, shape=(n,))
-        noise = normal_draws(normal_key, (n, self.dim), self.means.dtype)
+        noise_key, place_key = jax.random.split(key)
+        noise = normal_draws(noise_key, (n, self.dim), self.means.dtype)
+        return self.place(place_key, noise)
+
+    def place(self, key: Key[Array, ""], noise: Float[Array, "n dim"]) -> Float[Array, "n dim"]:
+        """Turns standard normal numbers into draws; the key chooses components and tails."""
+        component_key, tail_key = jax.random.split(key)
+        n = len(noise)
+        # Inverting the distribution compiles faster than `jax.random.categorical`.
+        levels = jax.random.uniform(component_key, (n,), noise.dtype)
+        bounds = jnp.cumsum(jnp.exp(self.log_weights))
+        index = jnp.searchsorted(bounds / bounds[-1], levels, side="right", method="compare_all")
+        index = jnp.minimum(index, self.components - 1)
         if math.isfinite(self.degrees):
-            squares = _chi_squared_draws(tail_key, self.degrees, n, self.means.dtype)
+            squares = _chi_squared_draws(tail_key, self.degrees, n, noise.dtype)
             noise = noise * jnp.sqrt(self.degrees / squares)[:, None]
         return jax.lax.map(
             lambda pair: self.means[pair[0]] + self.factors[pair[0]] @ pair[1],
@@ -150,11 +160,11 @@ class Defensive(eqx.Module):
 
     def sample(self, key: Key[Array, ""], n: int) -> Float[Array, "n dim"]:
         """Independent draws."""
-        choice_key, mixture_key, normal_key = jax.random.split(key, 3)
-        draws = self.mixture.sample(mixture_key, n)
-        wide = self.scale * normal_draws(normal_key, draws.shape, draws.dtype)
-        chosen = jax.random.bernoulli(choice_key, self.share, (n,))
-        return jnp.where(chosen[:, None], wide, draws)
+        choice_key, mixture_key, noise_key = jax.random.split(key, 3)
+        # A draw is made of its numbers in one of two ways, so that they can serve both.
+        noise = normal_draws(noise_key, (n, self.mixture.dim), self.mixture.means.dtype)
+        wide = jax.random.uniform(choice_key, (n, 1), noise.dtype) < self.share
+        return jnp.where(wide, self.scale * noise, self.mixture.place(mixture_key, noise))
 
 
 def gaussian_mixture(

@@ -1,14 +1,17 @@
 """A proposal for curved posteriors: Hamiltonian particles, fitted at three temperatures."""
 
+import math
 from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.special
 from jax.scipy.special import logsumexp
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Bool, Float, Key
 
+from latentuq.inference.chance import host_generator
 from latentuq.inference.el2o import EL2OFit
 from latentuq.inference.expectation import component_terms, fit_mixture
 from latentuq.inference.importance import WeightedDraws, effective_sample_size, systematic_index
@@ -48,35 +51,41 @@ _MOVES = 4
 _LEAPS = 6
 _ITERATIONS = 20
 _WEAK = 0.3
-_RESAMPLED = 4096
+# One shape each of particles that move, of points that a mixture is fitted to, and of the mixture:
+# what is less is padded, and nothing compiles twice.
+_MOVING = 256
+_POINTS = 4096
+_SLOTS = max(rung.components for rung in LADDER)
 
 
 class Ladder(NamedTuple):
-    """The fits of all rungs, and the step size that suited the moves."""
+    """The fits of all rungs, and the step size that suited the moves.
+
+    Fits have as many components as the largest rung; those that a rung does not use have no weight.
+    """
 
     fits: tuple[Mixture, ...]
-    step: Float[Array, ""]
+    step: float
 
     @property
     def mixture(self) -> Mixture:
         """The rungs' mixtures, each with its share."""
+        used = [
+            (fit, rung, slice(rung.components)) for fit, rung in zip(self.fits, LADDER, strict=True)
+        ]
+        log_weights = [fit.log_weights[own] + math.log(rung.share) for fit, rung, own in used]
         return Mixture(
-            jnp.concatenate(
-                [
-                    fit.log_weights + jnp.log(rung.share)
-                    for fit, rung in zip(self.fits, LADDER, strict=True)
-                ]
-            ),
-            jnp.concatenate([fit.means for fit in self.fits]),
-            jnp.concatenate([fit.factors for fit in self.fits]),
+            jnp.asarray(np.concatenate(log_weights)),
+            jnp.asarray(np.concatenate([fit.means[own] for fit, _, own in used])),
+            jnp.asarray(np.concatenate([fit.factors[own] for fit, _, own in used])),
             self.fits[0].degrees,
         )
 
 
 def begin(mixture: Mixture) -> Ladder:
     """A ladder all of whose rungs are one mixture; its components come heaviest first."""
-    fits = tuple(_resized(mixture, rung.components) for rung in LADDER)
-    return Ladder(fits, jnp.asarray(0.3, mixture.means.dtype))
+    fits = (_resized(_resized(mixture, rung.components), _SLOTS) for rung in LADDER)
+    return Ladder(tuple(fits), 0.3)
 
 
 def climb(key: Key[Array, ""], target: Target, ladder: Ladder, draws: WeightedDraws) -> Ladder:
@@ -86,52 +95,46 @@ def climb(key: Key[Array, ""], target: Target, ladder: Ladder, draws: WeightedDr
     sees resampled draws as well, as far as they are worth something: they know the masses of the
     modes better than the particles do.
     """
-    resample_key, *rung_keys = jax.random.split(key, 1 + len(LADDER))
-    particles, extra = _resample(resample_key, draws)
+    rng, points = host_generator(key), np.asarray(draws.draws)
+    number = LADDER[0].particles
+    log_weights = _tempered(np.asarray(draws.log_weights, np.float64), number / 4)
+    particles = points[systematic_index(rng, log_weights, number)]
+    extra = points[systematic_index(rng, log_weights, number * _MOVES)]
     fits: list[Mixture] = []
     step, guide = ladder.step, ladder.fits[0]
-    for rung, fit, rung_key in zip(LADDER, ladder.fits, rung_keys, strict=True):
-        fit_key, mix_key, *move_keys = jax.random.split(rung_key, 2 + rung.bouts)
-        visited = jnp.zeros((0, target.dim), particles.dtype)
-        particles = particles[:: len(particles) // rung.particles]
-        size = step
-        for move_key in move_keys:
-            moved = move(
-                move_key,
-                target,
-                particles,
-                _nearest_factors(guide, particles),
-                jnp.asarray(rung.beta, particles.dtype),
-                moves=_MOVES,
-                leaps=_LEAPS,
-                step=size,
-            )
-            visited, particles, size = moved.points.reshape(-1, target.dim), moved.last, moved.step
+    for place, (rung, fit) in enumerate(zip(LADDER, ladder.fits, strict=True)):
+        particles, size = particles[:: len(particles) // rung.particles], step
+        visited = particles
+        for bout in range(rung.bouts):
+            move_key = jax.random.fold_in(jax.random.fold_in(key, place), bout)
+            visited, particles, size = _move(move_key, target, particles, guide, rung.beta, size)
         if not fits:
             step = size
-            visited = _mix(mix_key, visited, extra, draws.ess)
-        fits.append(_refit(fit_key, fit, visited))
+            # Up to half of the places are draws, the more the better the draws are.
+            share = 0.5 * min(1.0, float(draws.ess) / number)
+            replaced = rng.uniform(size=(len(visited), 1)) < share
+            visited = np.where(replaced, extra, visited)
+        fits.append(_refit(rng, fit, visited, rung.components))
         guide = fits[0]
     return Ladder(tuple(fits), step)
 
 
-@eqx.filter_jit
 def reweigh(key: Key[Array, ""], target: Target, ladder: Ladder, draws: WeightedDraws) -> Ladder:
     """Refits every rung to the draws themselves, weighted for its temperature: no evaluation.
 
     What the draws do not reach it cannot find, so it only polishes what a climb has found.
     """
-    log_references = jax.vmap(target.log_reference)(draws.draws)
+    rng, points = host_generator(key), np.asarray(draws.draws)
+    log_densities = np.asarray(draws.log_densities, np.float64)
+    log_references = target.log_references(points)
     fits: list[Mixture] = []
-    rung_keys = jax.random.split(key, len(LADDER))
-    for rung, fit, rung_key in zip(LADDER, ladder.fits, rung_keys, strict=True):
-        choose_key, fit_key = jax.random.split(rung_key)
-        log_rung = rung.beta * draws.log_densities + (1 - rung.beta) * log_references
-        log_weights = log_rung - draws.log_proposals
-        log_weights = jnp.where(jnp.isfinite(log_weights), log_weights, -jnp.inf)
-        log_weights = _tempered(log_weights, _RESAMPLED / 8)
-        points = draws.draws[systematic_index(choose_key, log_weights, _RESAMPLED)]
-        fits.append(_refit(fit_key, fit, points))
+    for rung, fit in zip(LADDER, ladder.fits, strict=True):
+        log_rung = rung.beta * log_densities + (1 - rung.beta) * log_references
+        log_weights = log_rung - np.asarray(draws.log_proposals)
+        log_weights = np.where(np.isfinite(log_weights), log_weights, -np.inf)
+        log_weights = _tempered(log_weights, _POINTS / 8)
+        chosen = points[systematic_index(rng, log_weights, _POINTS)]
+        fits.append(_refit(rng, fit, chosen, rung.components))
     return Ladder(tuple(fits), ladder.step)
 
 
@@ -141,28 +144,54 @@ def climb_counts() -> Counts:
     return Counts(gradients=moved * (_MOVES * _LEAPS + 1))
 
 
-@eqx.filter_jit
-def _resample(key: Key[Array, ""], draws: WeightedDraws) -> tuple[Array, Array]:
-    """Particles to move, and as many draws as a bout visits places."""
-    particle_key, extra_key = jax.random.split(key)
-    number = LADDER[0].particles
-    log_weights = _tempered(draws.log_weights, number / 4)
-    particles = systematic_index(particle_key, log_weights, number)
-    extra = systematic_index(extra_key, log_weights, number * _MOVES)
-    return draws.draws[particles], draws.draws[extra]
+def _move(
+    key: Key[Array, ""],
+    target: Target,
+    particles: Float[np.ndarray, "n dim"],
+    guide: Mixture,
+    beta: float,
+    step: float,
+) -> tuple[Float[np.ndarray, "visited dim"], Float[np.ndarray, "n dim"], float]:
+    """Moves particles, a fixed number at a time.
+
+    Returns:
+        The places they visited, where they are now, and the step size in the end.
+    """
+    dtype = particles.dtype
+    moved = []
+    for first in range(0, len(particles), _MOVING):
+        group = jnp.asarray(particles[first : first + _MOVING])
+        moved.append(
+            move(
+                jax.random.fold_in(key, first),
+                target,
+                group,
+                _nearest_factors(guide, group),
+                jnp.asarray(beta, dtype),
+                moves=_MOVES,
+                leaps=_LEAPS,
+                step=jnp.asarray(step, dtype),
+            )
+        )
+    visited = np.concatenate([each.points for each in moved], axis=1)
+    step = math.exp(np.mean([math.log(each.step) for each in moved]))
+    return visited.reshape(-1, target.dim), visited[-1], step
+
+
+def _refit(
+    rng: np.random.Generator, fit: Mixture, points: Float[np.ndarray, "n dim"], components: int
+) -> Mixture:
+    """A mixture of so many components for the points, from another on."""
+    seeds = points[rng.choice(len(points), _SLOTS, replace=False)]
+    used = np.arange(_SLOTS) < components
+    padded = np.resize(points, (_POINTS, points.shape[1]))
+    counted = np.arange(_POINTS) < len(points)
+    return _fit_from(fit, *map(jnp.asarray, (seeds, used, padded, counted)))
 
 
 @eqx.filter_jit
-def _mix(key: Key[Array, ""], visited: Array, extra: Array, ess: Array) -> Array:
-    """Replaces up to half of the places by draws, the more the better the draws are."""
-    share = 0.5 * jnp.minimum(1, ess / LADDER[0].particles)
-    replaced = jax.random.uniform(key, (len(visited), 1), visited.dtype) < share
-    return jnp.where(replaced, extra, visited)
-
-
-@eqx.filter_jit
-def _refit(key: Key[Array, ""], fit: Mixture, points: Array) -> Mixture:
-    return fit_mixture(points, _reseeded(key, fit, points), _ITERATIONS)
+def _fit_from(fit: Mixture, seeds: Array, used: Array, points: Array, counted: Array) -> Mixture:
+    return fit_mixture(points, counted, _reseeded(fit, seeds, used), _ITERATIONS)
 
 
 def admit(ladder: Ladder, newcomers: list[EL2OFit], shares: Float[np.ndarray, " modes"]) -> Ladder:
@@ -174,7 +203,7 @@ def admit(ladder: Ladder, newcomers: list[EL2OFit], shares: Float[np.ndarray, " 
         shares: Of each, relative to all that the rung holds already.
     """
     cold = ladder.fits[0]
-    slots = jnp.argsort(cold.log_weights)[: len(newcomers)]
+    slots = np.argsort(cold.log_weights)[: len(newcomers)]
     log_weights = cold.log_weights.at[slots].set(jnp.log(jnp.asarray(shares, cold.means.dtype)))
     cold = Mixture(
         log_weights - logsumexp(log_weights),
@@ -185,16 +214,11 @@ def admit(ladder: Ladder, newcomers: list[EL2OFit], shares: Float[np.ndarray, " 
     return Ladder((cold, *ladder.fits[1:]), ladder.step)
 
 
-def _tempered(log_weights: Float[Array, " n"], least: float) -> Float[Array, " n"]:
+def _tempered(log_weights: Float[np.ndarray, " n"], least: float) -> Float[np.ndarray, " n"]:
     """log_weights^gamma with the largest gamma <= 1 that is worth `least` draws."""
-
-    def shrink(gamma):
-        return 0.8 * gamma
-
-    def poor(gamma):
-        return (effective_sample_size(gamma * log_weights) < least) & (gamma > 1e-3)
-
-    gamma = jax.lax.while_loop(poor, shrink, jnp.ones((), log_weights.dtype))
+    gamma = 1.0
+    while effective_sample_size(gamma * log_weights) < least and gamma > 1e-3:
+        gamma *= 0.8
     return gamma * log_weights
 
 
@@ -205,13 +229,14 @@ def _nearest_factors(mixture: Mixture, points: Float[Array, "n dim"]) -> Float[A
     return mixture.factors[jnp.argmax(mixture.log_weights + terms, axis=1)]
 
 
-def _reseeded(key: Key[Array, ""], fit: Mixture, points: Float[Array, "n dim"]) -> Mixture:
-    """Moves components that hold almost nothing to points taken at random."""
-    count = fit.components
-    weak = ~(fit.log_weights > jnp.log(_WEAK / count))
-    seeds = points[jax.random.choice(key, len(points), (count,), replace=False)]
+def _reseeded(
+    fit: Mixture, seeds: Float[Array, "components dim"], used: Bool[Array, " components"]
+) -> Mixture:
+    """Moves components that hold almost nothing to the seeds."""
+    count = jnp.sum(used)
+    weak = used & ~(fit.log_weights > jnp.log(_WEAK / count))
     factors = _nearest_factors(fit, seeds)
-    log_weights = jnp.where(weak, -jnp.log(count), fit.log_weights)
+    log_weights = jnp.where(weak, -jnp.log(count.astype(seeds.dtype)), fit.log_weights)
     return Mixture(
         log_weights - logsumexp(log_weights),
         jnp.where(weak[:, None], seeds, fit.means),
@@ -223,11 +248,12 @@ def _reseeded(key: Key[Array, ""], fit: Mixture, points: Float[Array, "n dim"]) 
 def _resized(mixture: Mixture, count: int) -> Mixture:
     """The first components, or all of them and padding."""
     missing = max(0, count - mixture.components)
-    eye = jnp.eye(mixture.dim, dtype=mixture.means.dtype)
-    log_weights = jnp.pad(mixture.log_weights[:count], (0, missing), constant_values=-jnp.inf)
+    log_weights = np.asarray(mixture.log_weights)[:count]
+    log_weights = log_weights - scipy.special.logsumexp(log_weights)
+    eye = np.tile(np.eye(mixture.dim, dtype=mixture.means.dtype), (missing, 1, 1))
     return Mixture(
-        log_weights - logsumexp(log_weights),
-        jnp.pad(mixture.means[:count], ((0, missing), (0, 0))),
-        jnp.concatenate([mixture.factors[:count], jnp.tile(eye, (missing, 1, 1))]),
+        jnp.asarray(np.pad(log_weights, (0, missing), constant_values=-np.inf)),
+        jnp.asarray(np.pad(np.asarray(mixture.means)[:count], ((0, missing), (0, 0)))),
+        jnp.asarray(np.concatenate([np.asarray(mixture.factors)[:count], eye])),
         mixture.degrees,
     )

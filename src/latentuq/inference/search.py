@@ -1,14 +1,15 @@
 """Search for every mode: starts, descent, saddles, de-duplication, and when to stop."""
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from latentuq.inference.chance import host_generator
 from latentuq.inference.descent import Ends, descend, gauss_newton, newton
 from latentuq.inference.importance import effective_sample_size
 from latentuq.inference.result import Counts
@@ -80,8 +81,8 @@ class SearchState(NamedTuple):
 class Bank(NamedTuple):
     """Draws of the reference with their log likelihoods ln p - ln reference."""
 
-    points: Float[Array, "bank dim"]
-    log_likelihoods: Float[Array, " bank"]
+    points: Float[np.ndarray, "bank dim"]
+    log_likelihoods: Float[np.ndarray, " bank"]
 
 
 def search(
@@ -110,52 +111,50 @@ def search(
     )
     for round_key in round_keys:
         starts, betas, independent = _choose_starts(round_key, target, bank)
-        state = explore(state, target, starts, betas, np.asarray(independent))
+        state = explore(state, target, starts, betas, independent)
         report(state)
         if is_settled(state):
             break
     return state
 
 
-@eqx.filter_jit
 def make_bank(key: Key[Array, ""], target: Target) -> Bank:
     """Draws the bank and evaluates the density on it."""
-    points = target.sample_reference(key, _BANK)
-    log_likelihoods = log_densities(target, points) - jax.vmap(target.log_reference)(points)
-    return Bank(points, log_likelihoods)
+    points = _draw_reference(host_generator(key), target, _BANK)
+    values = np.asarray(log_densities(target, jnp.asarray(points)))
+    log_likelihoods = values - target.log_references(points)
+    return Bank(points, np.where(np.isfinite(log_likelihoods), log_likelihoods, -np.inf))
 
 
-@eqx.filter_jit
 def _choose_starts(key: Key[Array, ""], target: Target, bank: Bank):
     """Alternates draws of the reference and members of the bank."""
-    prior_key, pick_key = jax.random.split(key)
-    half = ROUND // 2
-    log_likelihoods = jnp.where(jnp.isfinite(bank.log_likelihoods), bank.log_likelihoods, -jnp.inf)
-
-    def halve(_, bounds):
-        low, high = bounds
-        middle = jnp.sqrt(low * high)
-        diverse = effective_sample_size(middle * log_likelihoods) >= 3 * ROUND
-        return jnp.where(diverse, middle, low), jnp.where(diverse, high, middle)
-
-    dtype = bank.points.dtype
-    bounds = (jnp.asarray(1e-6, dtype), jnp.asarray(1.0, dtype))
-    beta, _ = jax.lax.fori_loop(0, 25, halve, bounds)
+    rng, half = host_generator(key), ROUND // 2
+    beta, high = 1e-6, 1.0
+    for _ in range(25):
+        middle = math.sqrt(beta * high)
+        if effective_sample_size(middle * bank.log_likelihoods) >= 3 * ROUND:
+            beta = middle
+        else:
+            high = middle
     # The largest perturbed log weights are a draw without replacement.
-    noise = jax.random.gumbel(pick_key, log_likelihoods.shape, dtype)
-    _, picked = jax.lax.top_k(beta * log_likelihoods + noise, half)
-    prior = target.sample_reference(prior_key, half)
-    starts = jnp.stack([prior, bank.points[picked]], axis=1).reshape(ROUND, target.dim)
-    tempered = jnp.where(jnp.arange(half) % 2 == 0, jnp.maximum(beta, 0.01), 1)
-    betas = jnp.stack([jnp.ones(half, dtype), tempered.astype(dtype)], axis=1).reshape(ROUND)
-    return starts, betas, jnp.arange(ROUND) % 2 == 0
+    perturbed = beta * bank.log_likelihoods + rng.gumbel(size=_BANK)
+    picked = np.argsort(-perturbed)[:half]
+    prior = _draw_reference(rng, target, half)
+    starts = np.stack([prior, bank.points[picked]], axis=1).reshape(ROUND, target.dim)
+    tempered = np.where(np.arange(half) % 2 == 0, max(beta, 0.01), 1)
+    betas = np.stack([np.ones(half), tempered], axis=1).reshape(ROUND).astype(starts.dtype)
+    return starts, betas, np.arange(ROUND) % 2 == 0
+
+
+def _draw_reference(rng: np.random.Generator, target: Target, n: int) -> Float[np.ndarray, "n dim"]:
+    return (target.scale * rng.standard_normal((n, target.dim))).astype(target.dtype)
 
 
 def explore(
     state: SearchState,
     target: Target,
-    starts: Float[Array, "starts dim"],
-    betas: Float[Array, " starts"] | None = None,
+    starts: Float[Array | np.ndarray, "starts dim"],
+    betas: Float[np.ndarray, " starts"] | None = None,
     independent: Bool[np.ndarray, " starts"] | None = None,
 ) -> SearchState:
     """Descends from one round of starts and adds what was found.
@@ -167,9 +166,9 @@ def explore(
         betas: Where each begins to descend on the tempered posterior; by default none does.
         independent: Which are independent draws of the reference; by default none is.
     """
-    betas = jnp.ones(len(starts), starts.dtype) if betas is None else betas
+    betas = np.ones(len(starts), starts.dtype) if betas is None else betas
     independent = np.zeros(len(starts), bool) if independent is None else independent
-    ends, counts = _descend(target, starts, betas)
+    ends, counts = _descend(target, jnp.asarray(starts), jnp.asarray(betas))
     points, values, curvatures = (np.asarray(part, np.float64) for part in ends[:3])
     modes = list(state.modes)
     found_at = list(state.found_at)
@@ -262,7 +261,7 @@ def _descend(target: Target, starts: Array, betas: Array) -> tuple[Ends, Counts]
         hopeless=_HOPELESS,
     )
     # The descent knows psi without the constants of the log density.
-    values = -log_densities(target, ends.points)
+    values = -np.asarray(log_densities(target, ends.points))
     counts = Counts(jacobians=int(ends.evaluations), forwards=len(starts))
     return ends._replace(values=values), counts
 
@@ -307,7 +306,7 @@ def _newton(target: Target, points: Float[np.ndarray, "n dim"]) -> Ends:
         newton,
         target,
         starts,
-        jnp.ones(_POLISHED, target.dtype),
+        jnp.asarray(np.ones(_POLISHED), target.dtype),
         lanes=_POLISHING_LANES,
         steps=_STEPS,
         tolerance=1e-4,
@@ -356,8 +355,10 @@ def _place(target: Target, modes: list[Mode], mode: Mode) -> tuple[int, Counts]:
         other = modes[index]
         along = np.linspace(0, 1, _SEGMENT + 2)[1:-1, None]
         segment = mode.point + along * (other.point - mode.point)
-        values = -log_densities(target, jnp.asarray(segment, target.dtype))
-        counts += Counts(forwards=_SEGMENT)
-        if float(jnp.max(values)) < max(mode.value, other.value) + _BARRIER:
+        # Repeated to the shape of a round, so that nothing new compiles.
+        padded = jnp.asarray(np.resize(segment, (ROUND, target.dim)), target.dtype)
+        values = -np.asarray(log_densities(target, padded))
+        counts += Counts(forwards=ROUND)
+        if np.max(values) < max(mode.value, other.value) + _BARRIER:
             return int(index), counts
     return len(modes), counts

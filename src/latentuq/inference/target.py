@@ -68,6 +68,11 @@ class Target(eqx.Module):
         constant = self.dim * (math.log(self.scale) + 0.5 * math.log(2 * math.pi))
         return -0.5 * jnp.sum((u / self.scale) ** 2) - constant
 
+    def log_references(self, points: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, " n"]:
+        """The same at many points, on the host."""
+        constant = self.dim * (math.log(self.scale) + 0.5 * math.log(2 * math.pi))
+        return -0.5 * np.sum((points / self.scale) ** 2, axis=1) - constant
+
     def sample_reference(self, key: Key[Array, ""], n: int) -> Float[Array, "n dim"]:
         """Independent draws of the reference."""
         return self.scale * normal_draws(key, (n, self.dim), self.dtype)

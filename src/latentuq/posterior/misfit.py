@@ -1,7 +1,7 @@
 """Do the data look like anything that the model makes?"""
 
-import jax
-import jax.numpy as jnp
+import numpy as np
+from scipy.special import gammaincc
 
 from latentuq.inference.result import Inference
 from latentuq.problem import InverseProblem
@@ -18,13 +18,13 @@ def predictive_p_value(inference: Inference, problem: InverseProblem) -> float:
     but only by something that the prior calls impossible, in u.u. An inflated model error makes
     the sum smaller than that, and alarms rarer.
     """
-    degrees = float(jnp.sum(problem.observed)) + problem.dim
+    degrees = float(np.sum(problem.observed)) + problem.dim
     draws = inference.draws
-    distances = 2 * (problem.log_normalisation - draws.log_densities)
-    chances = jax.scipy.special.gammaincc(degrees / 2, jnp.maximum(distances, 0) / 2)
-    weights = jnp.exp(draws.log_weights)
+    distances = 2 * (float(problem.log_normalisation) - np.asarray(draws.log_densities, np.float64))
+    chances = gammaincc(degrees / 2, np.maximum(distances, 0) / 2)
+    weights = np.exp(np.asarray(draws.log_weights, np.float64))
     # Rounding may leave the sum of the weights above one.
-    return min(1.0, float(jnp.sum(jnp.where(weights > 0, weights * chances, 0))))
+    return min(1.0, float(np.sum(np.where(weights > 0, weights * chances, 0))))
 
 
 def check_fit(verdict: str, p_value: float | None) -> str:

@@ -178,7 +178,8 @@ class Posterior:
         weight.
         """
         values = self._over_batch(lambda us: _evaluate(fn, us), self.draws)
-        return expectation(values.astype(self.draws.dtype), self.log_weights)
+        mean, error = expectation(values, self.log_weights)
+        return jnp.asarray(mean, self.draws.dtype), jnp.asarray(error, self.draws.dtype)
 
     @cached_property
     def mode_images(self) -> Float[Array, "modes *shape"]:
