@@ -56,9 +56,9 @@ _MOST_MODES = 10
 _MASS_REACH = 12.0
 _LEAST_SHARE = 0.05
 _DEGREES = 10.0
-# A refined proposal is good enough below the first k-hat, or below the second if the refinement
+# A refined proposal is worth certifying below the first k-hat, or below the second if the refinement
 # before it found the same evidence.
-_REFINED_KHAT, _REPEATED_KHAT = 0.5, 0.65
+_REFINED_KHAT, _REPEATED_KHAT = 0.6, 0.75
 _SAME_EVIDENCE = 0.1
 _SAFE_ERROR = 0.2
 _SAFE_ESS = 200
@@ -70,7 +70,7 @@ _SECOND_LOOKS = 3
 _LATE_LOOKS = 2
 _WORTH_REFINING = 0.01
 # How often a certificate that fails may lead to another refinement.
-_RETRIES = 3
+_RETRIES = 4
 
 
 class _Answer(NamedTuple):
@@ -346,7 +346,7 @@ def _certify(key: Key[Array, ""], target: Target, answer: _Answer, limits: Budge
     """The answer on draws that had no part in choosing the proposal either.
 
     Where these have a heavy tail that the choice did not see, or are worth little, they serve to
-    refine once more.
+    refine once more: so many draws make a better fit than those of the choice.
     """
     if not limits.certified:
         return answer
@@ -356,8 +356,9 @@ def _certify(key: Key[Array, ""], target: Target, answer: _Answer, limits: Budge
         draws = answer.draws
         if float(draws.khat) <= khat_threshold(limits.certified) and _is_worth(draws):
             break
-        answer = _climb(climb_key, target, answer, limits)
-        answer = _sampled(draw_key, target, answer, answer.proposal, limits.certified)
+        answer = _improved(climb_key, target, answer)
+        proposal = Defensive(answer.ladder.mixture, scale=target.scale)
+        answer = _sampled(draw_key, target, answer, proposal, limits.certified)
     return answer
 
 

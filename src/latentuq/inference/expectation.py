@@ -13,7 +13,10 @@ _PSEUDO_POINTS = 1.0
 
 
 def fit_mixture(
-    points: Float[Array, "n dim"], counted: Bool[Array, " n"], start: Mixture, iterations: int
+    points: Float[Array, "n dim"],
+    start: Mixture,
+    iterations: int,
+    counted: Bool[Array, " n"] | None = None,
 ) -> Mixture:
     """Maximises the likelihood of points, from a given mixture on.
 
@@ -23,11 +26,12 @@ def fit_mixture(
 
     Args:
         points: Equally weighted.
-        counted: The others only pad the shape.
         start: Where to begin; components of weight zero keep it.
         iterations: How many.
+        counted: Which points count, the others only pad the shape; by default all do.
     """
-    dim = points.shape[1]
+    n, dim = points.shape
+    counted = jnp.ones(n, bool) if counted is None else counted
     n = jnp.sum(counted)
     nu, pseudo = start.degrees, _PSEUDO_POINTS * dim
 

@@ -191,7 +191,7 @@ def _refit(
 
 @eqx.filter_jit
 def _fit_from(fit: Mixture, seeds: Array, used: Array, points: Array, counted: Array) -> Mixture:
-    return fit_mixture(points, counted, _reseeded(fit, seeds, used), _ITERATIONS)
+    return fit_mixture(points, _reseeded(fit, seeds, used), _ITERATIONS, counted)
 
 
 def admit(ladder: Ladder, newcomers: list[EL2OFit], shares: Float[np.ndarray, " modes"]) -> Ladder:
