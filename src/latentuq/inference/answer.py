@@ -128,4 +128,4 @@ def weigh(
     number = np.where(known, 1, probes)
     smooth = np.where(known, shares, (number * shares + 1 / shares.shape[1]) / (number + 1))
     counting = (masses**2) @ (smooth * (1 - smooth) / probes)
-    return weights, np.sqrt(errors**2 + counting)
+    return weights, np.sqrt(errors**2 + np.maximum(counting, 0))

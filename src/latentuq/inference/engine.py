@@ -56,8 +56,8 @@ _MOST_MODES = 10
 _MASS_REACH = 12.0
 _LEAST_SHARE = 0.05
 _DEGREES = 10.0
-# A refined proposal is worth certifying below the first k-hat, or below the second if the refinement
-# before it found the same evidence.
+# A refined proposal is worth certifying below the first k-hat, or below the second if the
+# refinement before it found the same evidence.
 _REFINED_KHAT, _REPEATED_KHAT = 0.6, 0.75
 _SAME_EVIDENCE = 0.1
 _SAFE_ERROR = 0.2
