@@ -20,7 +20,6 @@ from latentuq.inference.mixture import Defensive, Mixture, gaussian_mixture, nor
 
 S = 2000
 N = 4096
-smooth = smooth_weights
 
 
 class Normal(NamedTuple):
@@ -86,18 +85,18 @@ def pareto_log_weights(k: float, seed: int, n: int = S) -> np.ndarray:
 @pytest.mark.parametrize("k", [-0.3, 0.2, 0.5, 0.9, 3.0])
 def test_smoothing_follows_the_papers(k):
     log_weights = pareto_log_weights(k, seed=1)
-    smoothed, khat = smooth(jnp.asarray(log_weights, jnp.float32))
+    smoothed, khat = smooth_weights(jnp.asarray(log_weights, jnp.float32))
     expected, expected_khat = reference_psis(log_weights)
     # float32 weights carry relative errors of 1e-6 (log weights up to about 20).
     assert abs(khat - expected_khat) < 1e-4
     np.testing.assert_allclose(smoothed, expected, atol=3e-4)
     with jax.enable_x64(True):
-        assert abs(smooth(jnp.asarray(log_weights))[1] - expected_khat) < 1e-10
+        assert abs(smooth_weights(jnp.asarray(log_weights))[1] - expected_khat) < 1e-10
 
 
 @pytest.mark.parametrize("k", [0.2, 0.5, 0.9])
 def test_khat_finds_the_shape_of_pareto_draws(k):
-    khats = [smooth(jnp.asarray(pareto_log_weights(k, seed)))[1] for seed in range(20)]
+    khats = [smooth_weights(jnp.asarray(pareto_log_weights(k, seed)))[1] for seed in range(20)]
     # The tail of a generalised Pareto law is one of the same shape. 135 exceedances: maximum
     # likelihood has standard error (1 + k) / sqrt(135), the mean of 20 sqrt(20) times less, and
     # ten pseudo-observations pull it by 10 / 145 of the way to 1/2.
@@ -107,19 +106,19 @@ def test_khat_finds_the_shape_of_pareto_draws(k):
 
 def test_khat_of_weights_without_a_tail_or_without_enough_of_it():
     equal = jnp.full(S, -7.0)
-    smoothed, khat = smooth(equal)
+    smoothed, khat = smooth_weights(equal)
     assert khat == -jnp.inf
     np.testing.assert_array_equal(smoothed, equal)
     nothing = jnp.full(S, -jnp.inf)
     lonely = nothing.at[3].set(2.0)
     few = nothing.at[:50].set(jnp.linspace(-1.0, 1.0, 50))
     for log_weights in (nothing, lonely, few):
-        smoothed, khat = smooth(log_weights)
+        smoothed, khat = smooth_weights(log_weights)
         assert khat == jnp.inf
         np.testing.assert_array_equal(smoothed, log_weights)
     # A perfect proposal: what differs is the rounding of log densities of about 1000.
     rounded = jnp.asarray(1e-4 * np.random.default_rng(0).integers(-2, 3, S))
-    assert smooth(rounded)[1] == -jnp.inf
+    assert smooth_weights(rounded)[1] == -jnp.inf
     assert pareto_khat(jnp.arange(20.0)) == jnp.inf
     assert jnp.isfinite(pareto_khat(jnp.arange(21.0)))
 
@@ -127,7 +126,7 @@ def test_khat_of_weights_without_a_tail_or_without_enough_of_it():
 def test_zero_weights_below_the_tail_change_nothing_but_its_length():
     log_weights = pareto_log_weights(0.4, seed=3)
     log_weights[::3] = -np.inf
-    smoothed, khat = smooth(jnp.asarray(log_weights, jnp.float32))
+    smoothed, khat = smooth_weights(jnp.asarray(log_weights, jnp.float32))
     expected, expected_khat = reference_psis(log_weights)
     assert abs(khat - expected_khat) < 1e-4
     np.testing.assert_allclose(smoothed, expected, atol=3e-4)
