@@ -128,7 +128,11 @@ def infer(
 
     answer, probes = _refine(climb_key, probe_key, target, answer, limits)
     clock.mark("refine")
+    refined = answer.climbs
     answer = _certify(certify_key, target, answer, limits)
+    if answer.climbs > refined:
+        # The probes know nothing of the proposal that has replaced theirs.
+        probes = probe(jax.random.fold_in(probe_key, 0), target, probes.state, answer.draws)
     clock.mark("certify")
     membership = assign(target, answer.found, answer.fits, answer.proposal, answer.draws, probes)
     return assemble(
@@ -163,7 +167,7 @@ def _relevant_modes(found: SearchState) -> list[int]:
 
 
 def _fit(key: Key[Array, ""], target: Target, found: SearchState, limits: Budget) -> _Answer:
-    """A Gaussian per mode, and draws of their mixture; twice if these lead to further modes."""
+    """A Gaussian per mode, and draws of their mixture; again if these lead to further modes."""
     fits: dict[int, EL2OFit] = {}
     counts, look = Counts(), 0
     while True:
@@ -171,7 +175,7 @@ def _fit(key: Key[Array, ""], target: Target, found: SearchState, limits: Budget
         order = _relevant_modes(found)
         missing = [index for index in order if index not in fits]
         more, spent = _fit_modes(fit_key, target, found, missing)
-        fits = {index: (fits | more)[index] for index in order}
+        fits = _heaviest_first({index: (fits | more)[index] for index in order})
         mixture = _mixture(target, list(fits.values()))
         proposal = Defensive(mixture, scale=target.scale)
         draws = importance_sample(draw_key, target.log_density, proposal, limits.draws)
@@ -182,6 +186,10 @@ def _fit(key: Key[Array, ""], target: Target, found: SearchState, limits: Budget
         found, look = _look_again(found, target, draws), look + 1
         if _relevant_modes(found) == order:
             return answer._replace(found=found)
+
+
+def _heaviest_first(fits: dict[int, EL2OFit]) -> dict[int, EL2OFit]:
+    return dict(sorted(fits.items(), key=lambda item: -float(item[1].log_mass)))
 
 
 def _fit_modes(
@@ -316,7 +324,7 @@ def _climb(key: Key[Array, ""], target: Target, answer: _Answer, limits: Budget)
     """
     tried: list[_Answer] = []
     while not _is_safe(answer, tried[-2:-1]):
-        if len(tried) == limits.climbs:
+        if len(tried) == limits.climbs or not float(answer.draws.ess):
             counts = answer.counts
             lightest = min(tried, key=_tail, default=answer)
             return lightest._replace(counts=counts, climbs=answer.climbs)
@@ -346,20 +354,24 @@ def _certify(key: Key[Array, ""], target: Target, answer: _Answer, limits: Budge
     """The answer on draws that had no part in choosing the proposal either.
 
     Where these have a heavy tail that the choice did not see, or are worth little, they serve to
-    refine once more: so many draws make a better fit than those of the choice.
+    refine once more: so many draws make a better fit than those of the choice. Draws that have
+    passed after others had failed were chosen, too, so that the answer rests on further ones.
     """
-    if not limits.certified:
+    if not limits.certified or not float(answer.draws.ess):
         return answer
-    draw_key, *more_keys = jax.random.split(key, 1 + 2 * _RETRIES)
-    answer = _sampled(draw_key, target, answer, answer.proposal, limits.certified)
+    draw_key, last_key, *more_keys = jax.random.split(key, 2 + 2 * _RETRIES)
+    tried = [_sampled(draw_key, target, answer, answer.proposal, limits.certified)]
     for climb_key, draw_key in zip(more_keys[::2], more_keys[1::2], strict=True):
-        draws = answer.draws
+        draws = tried[-1].draws
         if float(draws.khat) <= khat_threshold(limits.certified) and _is_worth(draws):
             break
-        answer = _improved(climb_key, target, answer)
+        answer = _improved(climb_key, target, tried[-1])
         proposal = Defensive(answer.ladder.mixture, scale=target.scale)
-        answer = _sampled(draw_key, target, answer, proposal, limits.certified)
-    return answer
+        tried.append(_sampled(draw_key, target, answer, proposal, limits.certified))
+    answer = tried[-1]
+    if len(tried) == 1:
+        return answer
+    return _sampled(last_key, target, answer, min(tried, key=_tail).proposal, limits.certified)
 
 
 def _sampled(

@@ -48,6 +48,7 @@ class WeightedDraws(eqx.Module):
         log_evidence: Ln of the mean of the smoothed weights before they are normalised.
         log_evidence_error: Its standard error by the delta method, sqrt(1 / ESS - 1 / n), from the
             weights before smoothing: smoothing caps the largest, and would understate the spread.
+            Weights with k-hat above 0.5 have no variance, and this says less than the truth.
         khat: Shape of the weights' tail, see `pareto_khat`.
         ess: Effective sample size of the smoothed weights.
     """
@@ -78,7 +79,7 @@ def importance_sample(
 ) -> WeightedDraws:
     """Draws from a proposal and weights the draws by p / q.
 
-    Compiled for one number of draws, whatever n is; the weights are the host's work.
+    Compiled for one number of draws, or for n if that is less; the weights are the host's work.
 
     Args:
         key: Randomness of the draws.

@@ -48,11 +48,13 @@ class Probes(NamedTuple):
         state: What the search knows after them.
         points: Where they began; none for an unrefined proposal.
         basins: Index of the mode of each, -1 for none.
+        worth: How many independent draws each of them is, at most one.
     """
 
     state: SearchState
     points: Float[np.ndarray, "probes dim"] | None = None
     basins: Int[np.ndarray, " probes"] = np.zeros(0, int)
+    worth: float = 1.0
 
 
 def probe(key: Key[Array, ""], target: Target, found: SearchState, draws: WeightedDraws) -> Probes:
@@ -61,7 +63,8 @@ def probe(key: Key[Array, ""], target: Target, found: SearchState, draws: Weight
     points, state = np.asarray(draws.draws)[chosen], found
     for rows in np.split(points, _PROBE_ROUNDS):
         state = explore(state, target, rows)
-    return Probes(state, points, state.basins[len(found.values) :])
+    worth = min(1.0, float(draws.ess) / len(points))
+    return Probes(state, points, state.basins[len(found.values) :], worth)
 
 
 def assign(
@@ -89,7 +92,7 @@ def assign(
     order += sorted({int(basin) for basin in probes.basins if basin >= 0} - set(order))
     hits = probes.basins[:, None] == np.array(order)
     responsible = responsibilities(proposal.mixture, probes.points)
-    seen = responsible.T @ hits
+    seen = probes.worth * (responsible.T @ hits)
     number = seen.sum(axis=1)
     # A component that no probe speaks for goes to the mode in whose Gaussian it lies.
     modes = probes.state.modes

@@ -215,7 +215,7 @@ def admit(ladder: Ladder, newcomers: list[EL2OFit], shares: Float[np.ndarray, " 
 
 
 def _tempered(log_weights: Float[np.ndarray, " n"], least: float) -> Float[np.ndarray, " n"]:
-    """log_weights^gamma with the largest gamma <= 1 that is worth `least` draws."""
+    """Weights to a power gamma <= 1, lowered until they are worth `least` draws."""
     gamma = 1.0
     while effective_sample_size(gamma * log_weights) < least and gamma > 1e-3:
         gamma *= 0.8

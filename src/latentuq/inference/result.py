@@ -115,7 +115,7 @@ class Inference(eqx.Module):
         log_densities: Ln p at the modes.
         weights: Posterior mass of each mode.
         weight_errors: Their standard errors.
-        means: Of the Gaussian that EL2O fits to each mode.
+        means: Of each mode's Gaussian: EL2O's, or Laplace's for a mode that was found late.
         factors: Lower Cholesky factors of the Gaussians' covariances.
         proposal: Where the draws came from.
         membership: How much of each component of the proposal's mixture belongs to each mode.

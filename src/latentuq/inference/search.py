@@ -292,9 +292,10 @@ def _polish(target: Target, points: Float[np.ndarray, "n dim"]) -> tuple[list[li
         counts += Counts(hessians=int(ends.evaluations))
         for index, owner in enumerate(owners[first : first + _POLISHED]):
             hessian = np.asarray(ends.curvatures[index], np.float64)
-            if ends.decrements[index] < _CONVERGED and np.linalg.eigvalsh(hessian)[0] > 0:
+            value, arrived = float(ends.values[index]), ends.decrements[index] < _CONVERGED
+            if np.isfinite(value) and arrived and np.linalg.eigvalsh(hessian)[0] > 0:
                 point = np.asarray(ends.points[index], np.float64)
-                found[owner].append(make_mode(target, point, float(ends.values[index]), hessian))
+                found[owner].append(make_mode(target, point, value, hessian))
     return found, counts
 
 
