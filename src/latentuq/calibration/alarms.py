@@ -98,6 +98,7 @@ def run_alarms(
         "model": prior.card.name,
         "model_checksum": prior.card.checksum,
         "seed": seed,
+        "first_image": FIRST_IMAGE,
     }
     rows = read_rows(path, setup)
     base = InverseProblem(

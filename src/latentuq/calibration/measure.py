@@ -58,7 +58,8 @@ def measure_draws(
     Returns:
         Numbers and short lists only, so that thousands of problems make a small JSON file:
         `pixels` counts the pixels of each group and how many of them each interval of `LEVELS`
-        covers, `pit` is the histogram of the ranks of uncertain hidden pixels.
+        covers, `pit` is the histogram of the ranks of uncertain hidden pixels, all clipped to
+        [0, 1] first: true pixels are black or white exactly, draws lie on both sides of that.
     """
     image_key, reference_key, seed_key = jax.random.split(key, 3)
     generator = np.random.default_rng(np.asarray(jax.random.key_data(seed_key)))
@@ -84,14 +85,15 @@ def measure_draws(
             + [int(np.sum(covered(place[group], level))) for level in LEVELS]
             for name, group in groups.items()
         },
-        "pit": np.histogram(place[uncertain], BINS, (0, 1))[0].tolist(),
         "energy": round(energy_score(images, truth.x), 4),
         "crps": round(float(np.mean(crps(images, truth.x)[hidden])), 5),
     }
+    shown = ranks(generator, np.clip(images, 0, 1), np.clip(truth.x, 0, 1))[hidden]
+    row["pit"] = np.histogram(shown[uncertain], BINS, (0, 1))[0].tolist()
     if truth.u is not None:
         row["ranks"] = np.round(ranks(generator, np.asarray(draws), truth.u), 4).tolist()
     if truth.label is not None:
-        shown = load_classifier().probabilities(decode_images(problem.prior, draws))
-        row["classes"] = np.round(np.asarray(jnp.mean(shown, axis=0)), 4).tolist()
+        classes = load_classifier().probabilities(decode_images(problem.prior, draws))
+        row["classes"] = np.round(np.asarray(jnp.mean(classes, axis=0)), 4).tolist()
         row["label"] = truth.label
     return row

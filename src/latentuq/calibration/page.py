@@ -9,7 +9,7 @@ import numpy as np
 from latentuq.calibration.alarms import SETS, STUDY, describe_alarms
 from latentuq.calibration.measure import BINS, LEVELS
 from latentuq.calibration.statistics import Rate, Reliability
-from latentuq.calibration.studies import METHODS, STUDIES, Study
+from latentuq.calibration.studies import FIRST_IMAGE, METHODS, STUDIES, Study
 from latentuq.calibration.summary import (
     Rows,
     check_uniformity,
@@ -161,9 +161,8 @@ def _real(studies: Studies) -> str:
     titles += ["CRPS", "energy", "classes", "top class", "chi-squared", "p of TARP", "unreliable"]
     return f"""## Real test images
 
-Digits from the test set (from number 100 on), fresh noise, images drawn with the model error. The
-signal-dependent one was settled on other images, but also after earlier forms of it had been
-measured on the first 25 to 40 of these and rejected: only the later ones are free of that choice.
+Digits from the test set (from number {FIRST_IMAGE} on), fresh noise, images drawn with the model
+error. Nothing was chosen on these images: the signal-dependent error was settled on others.
 
 {table(titles, rows)}
 
@@ -231,7 +230,7 @@ def _alarms(alarms: dict[str, Rows]) -> str:
     return f"""## Data that the model does not make
 
 Half of the image is hidden, noise of 0.2 on the other. How often is the verdict "unreliable"?
-The limit of the p-value was chosen on digits and garments that are partly the same.
+The limit of the p-value was chosen on other digits and garments.
 
 {table(titles, lines)}
 

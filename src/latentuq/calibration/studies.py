@@ -29,8 +29,8 @@ from latentuq.problem import InverseProblem
 from latentuq.results import read_results
 
 STUDIES = ("simulated", "real")
-FIRST_IMAGE = 100
-"""The first test images were looked at while the method was made."""
+FIRST_IMAGE = 1000
+"""Earlier test images were looked at while the method was made."""
 
 
 class Study(NamedTuple):
@@ -98,6 +98,8 @@ def run_study(
         "model_checksum": prior.card.checksum,
         "seed": seed,
     }
+    if study.kind == "real":
+        setup["first_image"] = FIRST_IMAGE
     rows = read_rows(path, setup)
     prior = prior.with_model_error(study.model_error)
     cases = make_cases(study, prior, seed)
