@@ -64,8 +64,8 @@ def _exact(cells: Cells) -> str:
 `mass`: largest error of a component's mass, measured on draws by the known responsibilities (bar
 0.02; evidence within 0.05). `total variation`: between weighted draws and exact masses of 32 x 32
 cells (bar 0.05). `mean`, `covariance`: largest error of the EL2O Gaussian, in units of the exact
-one. The needle is a Gaussian of width 0.2 that holds 70 % of the mass where no start falls: a miss
-that no random search can see, kept here because the verdict does not see it either."""
+one. The needle is a Gaussian of width 0.2 that holds 70 % of the mass where hardly a start falls:
+what no search has seen, no verdict can see, and it is kept here to show that."""
 
 
 def _images(cells: Cells) -> str:
@@ -118,7 +118,7 @@ accuracy at most 0.57. {outside} of {len(rows)} are outside, {silent} of them wi
 
 `bridge` is Meng and Wong's bridge sampling between our draws and the reference's: it uses the
 reference's draws but not its evidence. `weights`: largest difference between our weights and the
-reference draws' responsibilities. `missed`: mass in modes that at most one start found."""
+shares of the reference's draws, divided into modes as ours are. `missed`: mass in modes that at most one start found."""
 
 
 def within(cell: dict[str, Any]) -> bool:

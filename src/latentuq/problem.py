@@ -42,7 +42,7 @@ class InverseProblem(eqx.Module):
         noise: S_noise.
         y: The data, NaN wherever nothing is observed.
         model_error: S_model as u is inferred with, see `ModelError.inflated`.
-        model_variance: The diagonal of A S_model A^T.
+        model_variance: The diagonal of A S_model A^T before that.
     """
 
     prior: GenerativePrior
@@ -81,6 +81,7 @@ class InverseProblem(eqx.Module):
             warnings.warn("Nothing is observed: the posterior is the prior.", stacklevel=4)
         seen, values, error = observed.ravel(), np.nan_to_num(data).ravel(), prior.model_error
         factored = factor(operator, noise, error, seen, values)
+        model_variance = factored.model_variance.reshape(shape)
         if error.most_data is not None:
             error = error.inflated(factored.dominated)
             factored = factor(operator, noise, error, seen, values)
@@ -89,7 +90,7 @@ class InverseProblem(eqx.Module):
         self.operator = operator
         self.noise = noise
         self.y = jnp.asarray(data, jnp.float32)
-        self.model_variance = jnp.asarray(factored.model_variance.reshape(shape), jnp.float32)
+        self.model_variance = jnp.asarray(model_variance, jnp.float32)
         self.whitening = factored.whitening
         self.whitened_data = factored.whitened_data
         # -ln of the normalisations of N(y; ., C) and N(u; 0, I).
@@ -123,11 +124,11 @@ class InverseProblem(eqx.Module):
         """Draws u from the prior, then x and y given u; y is missing where it is missing here.
 
         With a gain of the model error, x has the error of what the generator shows, while
-        `log_density` assumes the average one.
+        `log_density` assumes an average and inflated one.
         """
         u_key, error_key, noise_key = jax.random.split(key, 3)
         u = jax.random.normal(u_key, (self.dim,))
-        decoded, error = self.prior.generate(u), self.model_error
+        decoded, error = self.prior.generate(u), self.prior.model_error
         x = decoded + error.gain_at(decoded) * error.sample(error_key)
         y = self.operator.apply(x) + self.noise.sample(noise_key, self.y.shape)
         return Simulation(u, x, jnp.where(self.observed, y, jnp.nan))
