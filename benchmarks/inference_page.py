@@ -118,7 +118,8 @@ accuracy at most 0.57. {outside} of {len(rows)} are outside, {silent} of them wi
 
 `bridge` is Meng and Wong's bridge sampling between our draws and the reference's: it uses the
 reference's draws but not its evidence. `weights`: largest difference between our weights and the
-shares of the reference's draws, divided into modes as ours are. `missed`: mass in modes that at most one start found."""
+shares of the reference's draws, divided into modes as ours are. `missed`: mass in modes that at
+most one start found."""
 
 
 def within(cell: dict[str, Any]) -> bool:
@@ -167,10 +168,10 @@ def _cost(cells: Cells) -> str:
     images = _named(cells, "images")
     for problem, cell in _named(cells, "cost").items():
         default, preview, smc = cell["default"], cell["preview"], cell["smc"]
-        runs = [c["log_evidence"] for n, c in images.items() if n.startswith(problem + " seed")]
-        spread = np.std(runs, ddof=1) if len(runs) > 1 else np.nan
+        runs = [c for n, c in images.items() if n.startswith(problem + " seed")]
+        error = _error(runs) if len(runs) > 1 else np.nan
         # Half of a call of SMC is its plan, which its repetitions may share.
-        repeats = max(1, (smc["sd"] / spread) ** 2)
+        repeats = max(1, (smc["sd"] / error) ** 2)
         equal = 0.5 * (1 + repeats)
         rows.append(
             [
@@ -180,7 +181,7 @@ def _cost(cells: Cells) -> str:
                 f"{smc['seconds'] / default['seconds']:.0f}",
                 f"{smc['forward_equivalents'] / default['forward_equivalents']:.1f}",
                 f"{default['seconds'] / preview['seconds']:.1f}",
-                f"{spread:.3f}",
+                f"{error:.3f}",
                 f"{smc['sd']:.2f}",
                 f"{equal * smc['seconds'] / default['seconds']:.0f}",
                 f"{equal * smc['forward_equivalents'] / default['forward_equivalents']:.0f}",
@@ -189,7 +190,7 @@ def _cost(cells: Cells) -> str:
     if not rows:
         return ""
     titles = ["problem", "default s", "preview s", "SMC s", "default Mfe", "preview Mfe", "SMC Mfe"]
-    titles += ["SMC / default s", "SMC / default fe", "default / preview s", "our sd of ln Z"]
+    titles += ["SMC / default s", "SMC / default fe", "default / preview s", "our error of ln Z"]
     titles += ["SMC's sd", "at equal error: s", "at equal error: fe"]
     return f"""## Cost
 
@@ -198,9 +199,18 @@ its own plan included), one after the other in one process, on one core.
 
 {table(titles, rows)}
 
-Mfe: million forward equivalents. Our standard deviation of ln evidence is that of the seeds above,
-SMC's that of the runs of [references.md](references.md). At equal error SMC needs n = (its sd / our
-sd)^2 runs; they may share a plan, as dear as a run, so that its cost is (1 + n) / 2 calls."""
+Mfe: million forward equivalents. Our error of ln evidence is the root of the mean square difference
+from the reference over the seeds above, less the reference's own error, and at least their standard
+deviation; SMC's is the standard deviation of the runs of [references.md](references.md). At equal
+error SMC needs n = (its sd / our error)^2 runs, at least one; they may share a plan, as dear as a
+run, so that its cost is (1 + n) / 2 calls."""
+
+
+def _error(runs: list[dict[str, Any]]) -> float:
+    """Root mean square error of ln evidence over seeds, bias included."""
+    gaps = np.array([run["log_evidence"] - run["reference"] for run in runs])
+    square = np.mean(gaps**2) - runs[0]["reference_error"] ** 2
+    return float(np.sqrt(max(square, np.var(gaps, ddof=1))))
 
 
 def _hidden(cells: Cells) -> str:

@@ -107,6 +107,21 @@ def test_the_page_shows_stages_and_growth(tmp_path):
     assert "| starts 64 | 3.00 | 1.000 | 2 |  |  |" in page
 
 
+def test_the_page_holds_times_against_the_bars(tmp_path):
+    run = {"compile_seconds": 0.0, "gradients": 10, "forward_equivalents": 4e5, "energy": 1.0}
+    run |= {"weight_gap": 0.0, "two_sample_accuracy": 0.5, "crps": 0.1, "reference_error": 0.0}
+    cells = {
+        "latentuq blur 0": run | {"seconds": 2.0, "evidence_gap": 0.1},
+        "adam-batched blur 0": run | {"seconds": 5.0, "evidence_gap": 1.0},
+        "smc blur 0": run | {"seconds": 8.0, "evidence_gap": -0.3},
+    }
+    setup = {"model": "m", "model_checksum": "0123456789abcdef"}
+    page = write_page(cells, setup, tmp_path, "a command").read_text()
+    assert "| paper's Adam recipe, batched | 3 | 2.5 |" in page
+    # Nine runs have the error of one of ours; with a shared plan they cost five calls.
+    assert "| SMC from the prior, at equal error | 10 | 20.0 |" in page
+
+
 def test_scaling_cells_are_measured_once(prior):
     seen = {}
     known = {f"dimension {dim}": {} for dim in DIMENSIONS} | {f"size {size}": {} for size in SIZES}
