@@ -3,6 +3,7 @@
 import contextlib
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -41,6 +42,41 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):
             beside.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def staged_folder(path: Path, force: bool = False) -> Iterator[Path]:
+    """Yield an empty folder beside `path` whose files move into `path` when the block succeeds.
+
+    On any failure, an interrupt included, nothing is left of it and `path` is as it was. Files in
+    `path` that have other names stay.
+
+    Args:
+        path: Where the files shall be; made if it is missing.
+        force: Whether files of the same names may be replaced.
+
+    Raises:
+        UserError: `path` is not empty and force was not given, or cannot be written.
+    """
+    if path.exists() and not path.is_dir():
+        raise UserError(f"Cannot write to {path}: it is a file, not a folder.")
+    if path.is_dir() and any(path.iterdir()) and not force:
+        raise UserError(f"{path} exists and is not empty; --force writes to it all the same.")
+    beside = path.absolute().with_name(f".{path.absolute().name}.{secrets.token_hex(4)}")
+    try:
+        make_folder(beside)
+        yield beside
+        for source in sorted(beside.rglob("*")):
+            target = path / source.relative_to(beside)
+            if source.is_dir():
+                make_folder(target)
+            else:
+                make_folder(target.parent)
+                os.replace(source, target)
+    except OSError as error:
+        raise UserError(f"Cannot write to {path}: {_reason(error)}.") from error
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
 
 
 def read_path(path: object) -> Path:

@@ -1,0 +1,5 @@
+"""`python -m latentuq` is the `latentuq` command."""
+
+from latentuq.cli import main
+
+main()

@@ -1,0 +1,269 @@
+"""Everything that a report shows, as plain arrays and numbers."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Key
+
+from latentuq.errors import UserError
+from latentuq.inference.chance import host_generator
+from latentuq.inference.importance import systematic_index
+from latentuq.posterior import Posterior
+from latentuq.posterior.maps import draw_images
+from latentuq.problem import InverseProblem
+
+# Modes that get a card, and the share of the mass from which one does.
+_MOST_CARDS = 6
+_LEAST_WEIGHT = 0.005
+_SAMPLES = 24
+_CARD_SAMPLES = 6
+# Images behind the uncertainty of one mode, and behind the components.
+_PER_MODE = 96
+_FOR_COMPONENTS = 512
+_COMPONENTS = 3
+_POINTS = 1500
+_SLICES = 3
+
+
+class ModeCard(NamedTuple):
+    """One possibility.
+
+    Attributes:
+        image: g(u) at the mode.
+        weight: Its posterior probability.
+        weight_error: Standard error of that.
+        depth: -ln p(u | y) at the mode.
+        chi_squared: Of the data, per datum.
+        deepest: Whether it is the deepest of all.
+        std: Of every pixel, within the mode.
+        samples: Clean images that belong to it.
+    """
+
+    image: Float[np.ndarray, "height width"]
+    weight: float
+    weight_error: float
+    depth: float
+    chi_squared: float
+    deepest: bool
+    std: Float[np.ndarray, "height width"]
+    samples: Float[np.ndarray, "n height width"]
+
+
+class Component(NamedTuple):
+    """A direction in which pixels vary together: the mean and two standard deviations either way.
+
+    Attributes:
+        share: Of the variance of the image.
+        low: Mean minus two standard deviations.
+        high: Mean plus two.
+    """
+
+    share: float
+    low: Float[np.ndarray, "height width"]
+    high: Float[np.ndarray, "height width"]
+
+
+class LatentView(NamedTuple):
+    """Posterior draws of u, projected to two directions, with the mode of each.
+
+    Attributes:
+        points: Draws.
+        mode: Of each draw, by its place among the cards; -1 for any other.
+        centres: The modes.
+        parted: Whether the first direction is the one that parts the two heaviest modes.
+    """
+
+    points: Float[np.ndarray, "n 2"]
+    mode: Int[np.ndarray, " n"]
+    centres: Float[np.ndarray, "modes 2"]
+    parted: bool
+
+
+class Slice(NamedTuple):
+    """-ln p through the heaviest mode's Gaussian, against the Gaussian itself.
+
+    Attributes:
+        width: Standard deviation of the Gaussian along this axis.
+        steps: In standard deviations.
+        exact: -ln p(u | y), less its value at the centre.
+        fitted: Half the square of the steps.
+    """
+
+    width: float
+    steps: Float[np.ndarray, " steps"]
+    exact: Float[np.ndarray, " steps"]
+    fitted: Float[np.ndarray, " steps"]
+
+
+class Content(NamedTuple):
+    """What a report shows."""
+
+    data: Float[np.ndarray, "*data"]
+    map_image: Float[np.ndarray, "height width"]
+    mean: Float[np.ndarray, "height width"]
+    std: Float[np.ndarray, "height width"]
+    truth: Float[np.ndarray, "height width"] | None
+    cards: tuple[ModeCard, ...]
+    rest: float
+    samples: Float[np.ndarray, "n height width"]
+    replicates: Float[np.ndarray, "n *data"]
+    components: tuple[Component, ...]
+    latent: LatentView
+    search_values: Float[np.ndarray, " starts"]
+    search_modes: Int[np.ndarray, " starts"]
+    slices: tuple[Slice, ...]
+
+
+def collect(
+    key: Key[Array, ""], post: Posterior, truth: Float[np.ndarray, "height width"] | None = None
+) -> Content:
+    """Draws and computes what a report shows.
+
+    Args:
+        key: Randomness of the samples.
+        post: A posterior with its problem.
+        truth: The clean image, where it is known.
+    """
+    problem = post.problem
+    if problem is None:
+        raise UserError(post.no_problem)
+    if len(problem.prior.shape) != 2:
+        raise UserError(f"A report needs two-dimensional images, not {problem.prior.shape}.")
+    sample_key, noise_key, mode_key, latent_key = jax.random.split(key, 4)
+    shown = _shown_modes(post)
+    images = np.asarray(post.sample_images(sample_key, _FOR_COMPONENTS))
+    data = int(np.sum(problem.observed))
+    evidence = post.log_evidence
+    cards = []
+    for mode in shown:
+        within = _images_of_mode(jax.random.fold_in(mode_key, mode), post, problem, mode)
+        cards.append(
+            ModeCard(
+                image=np.asarray(post.mode_images[mode]),
+                weight=float(post.weights[mode]),
+                weight_error=float(post.weight_errors[mode]),
+                depth=evidence - float(post.inference.log_densities[mode]),
+                chi_squared=float(post.chi_squared[mode]) / max(data, 1)
+                if post.chi_squared is not None
+                else float("nan"),
+                deepest=mode == post.map_index,
+                std=np.std(within, axis=0),
+                samples=within[:_CARD_SAMPLES],
+            )
+        )
+    return Content(
+        data=np.asarray(problem.y),
+        map_image=np.asarray(post.mode_images[post.map_index]),
+        mean=np.asarray(post.mean),
+        std=np.asarray(post.std),
+        truth=truth,
+        cards=tuple(cards),
+        rest=max(0.0, 1.0 - sum(card.weight for card in cards)),
+        samples=images[:_SAMPLES],
+        replicates=_replicates(noise_key, problem, images[:_SAMPLES]),
+        components=_components(images),
+        latent=_latent_view(latent_key, post, shown),
+        search_values=-np.asarray(post.inference.search.log_densities, np.float64) + evidence,
+        search_modes=_places(np.asarray(post.inference.search.modes), shown),
+        slices=_slices(post),
+    )
+
+
+def _shown_modes(post: Posterior) -> list[int]:
+    """The heaviest modes, and the deepest in any case."""
+    heavy = [mode for mode, weight in enumerate(post.weights) if float(weight) >= _LEAST_WEIGHT]
+    shown = (heavy or [0])[:_MOST_CARDS]
+    return shown if post.map_index in shown else [*shown[: _MOST_CARDS - 1], post.map_index]
+
+
+def _images_of_mode(
+    key: Key[Array, ""], post: Posterior, problem: InverseProblem, mode: int
+) -> Float[np.ndarray, "n height width"]:
+    """Clean images that belong to one mode."""
+    choose_key, image_key = jax.random.split(key)
+    shares = np.asarray(post.responsibilities(post.draws))[:, mode]
+    with np.errstate(divide="ignore"):
+        log_weights = np.asarray(post.log_weights, np.float64) + np.log(shares)
+    rng = host_generator(choose_key)
+    chosen = rng.permutation(systematic_index(rng, log_weights, _PER_MODE))
+    us = jnp.asarray(np.asarray(post.draws)[chosen])
+    keys = jax.random.split(image_key, _PER_MODE)
+    return np.asarray(draw_images(keys, problem, us).draws)
+
+
+def _replicates(
+    key: Key[Array, ""], problem: InverseProblem, images: Float[np.ndarray, "n height width"]
+) -> Float[np.ndarray, "n *data"]:
+    """What the instrument would have made of each image, missing where the data are."""
+
+    def observe(key, x):
+        return problem.operator.apply(x) + problem.noise.sample(key, problem.y.shape)
+
+    made = jax.vmap(observe)(jax.random.split(key, len(images)), jnp.asarray(images))
+    return np.where(np.asarray(problem.observed), made, np.nan)
+
+
+def _components(images: Float[np.ndarray, "n height width"]) -> tuple[Component, ...]:
+    """Leading principal components of posterior images."""
+    shape = images.shape[1:]
+    mean = np.mean(images, axis=0).ravel()
+    centred = images.reshape(len(images), -1) - mean
+    values, vectors = np.linalg.eigh(centred @ centred.T / len(images))
+    total = max(float(np.sum(values)), 1e-30)
+    found = []
+    for place in range(1, _COMPONENTS + 1):
+        value = max(float(values[-place]), 0.0)
+        axis = vectors[:, -place] @ centred
+        axis *= 2 * np.sqrt(value) / max(float(np.linalg.norm(axis)), 1e-30)
+        found.append(
+            Component(value / total, (mean - axis).reshape(shape), (mean + axis).reshape(shape))
+        )
+    return tuple(found)
+
+
+def _latent_view(key: Key[Array, ""], post: Posterior, shown: list[int]) -> LatentView:
+    """Two directions: what parts the two heaviest modes, if there are two, and the widest left."""
+    sample_key, mode_key = jax.random.split(key)
+    us = np.asarray(post.sample(sample_key, _POINTS), np.float64)
+    shares = np.asarray(post.responsibilities(us), np.float64)
+    levels = host_generator(mode_key).uniform(size=(len(us), 1))
+    mode = np.argmax(np.cumsum(shares, axis=1) > levels, axis=1)
+    spread = np.cov(us.T).reshape(post.dim, post.dim)
+    values, vectors = np.linalg.eigh(spread)
+    axes = vectors[:, ::-1][:, :2]
+    counts = [int(np.sum(mode == each)) for each in shown]
+    parted = len(shown) > 1 and min(sorted(counts)[-2:]) >= 2 * post.dim
+    if parted:
+        first, second = (us[mode == shown[place]] for place in np.argsort(counts)[-2:])
+        within = np.cov(first.T) + np.cov(second.T) + 1e-6 * np.eye(post.dim)
+        axis = np.linalg.solve(within, first.mean(axis=0) - second.mean(axis=0))
+        axis /= np.linalg.norm(axis)
+        off = np.eye(post.dim) - np.outer(axis, axis)
+        axes = np.column_stack([axis, np.linalg.eigh(off @ spread @ off)[1][:, -1]])
+    if axes.shape[1] < 2:  # u is one number.
+        axes = np.column_stack([axes, np.zeros(post.dim)])
+    centres = np.asarray(post.modes)[shown] @ axes
+    return LatentView(us @ axes, _places(mode, shown), centres, parted)
+
+
+def _places(modes: Int[np.ndarray, " n"], shown: list[int]) -> Int[np.ndarray, " n"]:
+    """Where each mode stands among those shown, -1 for others."""
+    places = {mode: place for place, mode in enumerate(shown)}
+    return np.array([places.get(int(mode), -1) for mode in modes], int)
+
+
+def _slices(post: Posterior) -> tuple[Slice, ...]:
+    """Through the heaviest mode's Gaussian along its widest, its middle and its narrowest axis."""
+    centre = np.asarray(post.inference.means[0], np.float64)
+    factor = np.asarray(post.inference.factors[0], np.float64)
+    vectors, widths, _ = np.linalg.svd(factor)
+    steps = np.linspace(-3, 3, 41)
+    chosen = sorted({0, post.dim // 2, post.dim - 1})[:_SLICES]
+    points = [centre + steps[:, None] * widths[axis] * vectors[:, axis] for axis in chosen]
+    exact = -np.asarray(post.log_prob(np.concatenate([*points, centre[None]])), np.float64)
+    return tuple(
+        Slice(float(widths[axis]), steps, part - exact[-1], 0.5 * steps**2)
+        for axis, part in zip(chosen, np.split(exact[:-1], len(chosen)), strict=True)
+    )

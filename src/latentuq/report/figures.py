@@ -1,0 +1,167 @@
+"""The figures of a report, for papers and slides: every one can be saved as PNG, SVG or PDF."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from latentuq.report.content import Content
+from latentuq.report.palette import grey_pixels, heat_pixels, mode_colour
+
+_TEXT = 9
+
+
+def draw_overview(content: Content) -> Any:
+    """Data, the most probable image, posterior mean and standard deviation, truth if known."""
+    panels: list[tuple[str, Any]] = []
+    if content.data.ndim == 2:
+        panels.append(("data", grey_pixels(content.data, *data_range(content.data))))
+    panels += [
+        ("most probable", grey_pixels(content.map_image)),
+        ("posterior mean", grey_pixels(content.mean)),
+        ("standard deviation", heat_pixels(content.std, heat_range(content))),
+    ]
+    if content.truth is not None:
+        panels.append(("truth", grey_pixels(content.truth)))
+    figure, axes = _sheet(1, len(panels), 1.9)
+    for axis, (title, pixels) in zip(axes[0], panels, strict=True):
+        _show(axis, pixels, title)
+    return figure
+
+
+def draw_modes(content: Content) -> Any:
+    """A row for each mode: its image, its uncertainty, images that belong to it."""
+    columns = 2 + content.cards[0].samples.shape[0]
+    figure, axes = _sheet(len(content.cards), columns, 1.15)
+    for place, (row, card) in enumerate(zip(axes, content.cards, strict=True)):
+        _show(row[0], grey_pixels(card.image), f"{card.weight:.1%}", mode_colour(place))
+        _show(row[1], heat_pixels(card.std, heat_range(content)), "std" if not place else "")
+        for axis, sample in zip(row[2:], card.samples, strict=True):
+            _show(axis, grey_pixels(sample))
+    return figure
+
+
+def draw_samples(content: Content) -> Any:
+    """Clean images, and under each what the instrument would have made of it."""
+    columns = min(12, len(content.samples))
+    rows = -(-len(content.samples) // columns)
+    twice = 2 if content.data.ndim == 2 else 1
+    figure, axes = _sheet(rows * twice, columns, 0.8)
+    limits = data_range(content.data)
+    for place, (sample, seen) in enumerate(zip(content.samples, content.replicates, strict=True)):
+        row, column = divmod(place, columns)
+        _show(axes[twice * row][column], grey_pixels(sample))
+        if twice == 2:
+            _show(axes[2 * row + 1][column], grey_pixels(seen, *limits))
+    return figure
+
+
+def draw_components(content: Content) -> Any:
+    """The mean minus and plus two standard deviations along the leading components."""
+    figure, axes = _sheet(2, len(content.components), 1.3)
+    for column, component in enumerate(content.components):
+        _show(axes[0][column], grey_pixels(component.low), f"{component.share:.0%} of variance")
+        _show(axes[1][column], grey_pixels(component.high))
+    axes[0][0].set_ylabel("-2 sd", fontsize=_TEXT)
+    axes[1][0].set_ylabel("+2 sd", fontsize=_TEXT)
+    return figure
+
+
+def draw_latent(content: Content) -> Any:
+    """Posterior draws of u in two directions, coloured by mode."""
+    view = content.latent
+    figure, axis = _plot()
+    colours = [mode_colour(int(place)) for place in view.mode]
+    axis.scatter(*view.points.T, s=4, color=colours, linewidths=0, alpha=0.6)
+    for place, centre in enumerate(view.centres):
+        axis.scatter(*centre, s=60, marker="X", color=mode_colour(place), edgecolor="white")
+    parted = "direction that parts the two heaviest modes" if view.parted else "widest direction"
+    axis.set_xlabel(parted, fontsize=_TEXT)
+    axis.set_ylabel("widest direction left" if view.parted else "second widest", fontsize=_TEXT)
+    return figure
+
+
+def draw_search(content: Content) -> Any:
+    """Where every start ended, sorted by -ln p."""
+    finite = np.isfinite(content.search_values)
+    values, modes = content.search_values[finite], content.search_modes[finite]
+    order = np.argsort(values)
+    figure, axis = _plot()
+    colours = [mode_colour(int(mode)) for mode in modes[order]]
+    axis.scatter(np.arange(1, len(order) + 1), values[order], s=10, color=colours)
+    axis.set_xlabel("start, sorted", fontsize=_TEXT)
+    axis.set_ylabel("$-\\ln p(u\\,|\\,y)$ where it ended", fontsize=_TEXT)
+    if len(order) and values.max() - values.min() > 50:
+        axis.set_yscale("symlog", linthresh=10)
+    return figure
+
+
+def draw_slices(content: Content) -> Any:
+    """-ln p through the heaviest mode against its Gaussian."""
+    figure, axes = _plot(len(content.slices))
+    names = ("widest axis", "middle axis", "narrowest axis")
+    for axis, one, name in zip(np.atleast_1d(axes), content.slices, names, strict=False):
+        axis.plot(one.steps, one.exact, color="#0072b2", label="exact")
+        axis.plot(one.steps, one.fitted, color="#d55e00", linestyle="--", label="Gaussian")
+        axis.set_ylim(-0.5, 12)
+        axis.set_title(f"{name}, sd {one.width:.2g}", fontsize=_TEXT)
+        axis.set_xlabel("standard deviations", fontsize=_TEXT)
+    first = np.atleast_1d(axes)[0]
+    first.set_ylabel("$-\\ln p$ above the centre", fontsize=_TEXT)
+    first.legend(frameon=False, fontsize=_TEXT - 1)
+    return figure
+
+
+FIGURES: dict[str, Callable[[Content], Any]] = {
+    "overview": draw_overview,
+    "modes": draw_modes,
+    "samples": draw_samples,
+    "components": draw_components,
+    "latent": draw_latent,
+    "search": draw_search,
+    "slices": draw_slices,
+}
+"""Every figure by the name of its file."""
+
+
+def data_range(data: Float[np.ndarray, "*data"]) -> tuple[float, float]:
+    """From black to white: [0, 1], widened to the bulk of noisy data."""
+    seen = data[np.isfinite(data)]
+    if not seen.size:
+        return 0.0, 1.0
+    low, high = np.quantile(seen, [0.005, 0.995])
+    return min(0.0, float(low)), max(1.0, float(high))
+
+
+def heat_range(content: Content) -> float:
+    """The largest standard deviation: one scale for all maps of a report."""
+    maps: Sequence[np.ndarray] = [content.std, *(card.std for card in content.cards)]
+    return max(float(np.nanmax(each)) for each in maps)
+
+
+def _sheet(rows: int, columns: int, side: float) -> tuple[Any, Any]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(side * columns, (side + 0.12) * rows), layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False)
+
+
+def _plot(panels: int = 1) -> tuple[Any, Any]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(3.6 if panels == 1 else 2.5 * panels, 2.7), layout="constrained")
+    axes = figure.subplots(1, panels)
+    for axis in np.atleast_1d(axes):
+        axis.tick_params(labelsize=_TEXT - 1)
+        for side in ("top", "right"):
+            axis.spines[side].set_visible(False)
+    return figure, axes
+
+
+def _show(axis: Any, pixels: Any, title: str = "", colour: str = "black") -> None:
+    axis.imshow(pixels, interpolation="nearest")
+    axis.set_xticks([])
+    axis.set_yticks([])
+    if title:
+        axis.set_title(title, fontsize=_TEXT, color=colour)

@@ -1,0 +1,230 @@
+"""A report as one HTML file: opens offline, prints, and reads well on a phone."""
+
+import base64
+import html
+import io
+from collections.abc import Iterable, Mapping
+from importlib import resources
+from typing import Any
+
+import numpy as np
+from jaxtyping import UInt8
+
+from latentuq.inference.importance import khat_threshold
+from latentuq.posterior import Posterior
+from latentuq.posterior.misfit import WORST_FIT
+from latentuq.report.content import Content
+from latentuq.report.figures import data_range, draw_latent, draw_search, draw_slices, heat_range
+from latentuq.report.palette import grey_pixels, heat_pixels, mode_colour
+
+_ADVICE = (
+    "What to try: state the noise and the corruption as they really were; a larger"
+    " <code>--budget thorough</code>; a prior that was trained on images like this one; or take the"
+    " samples as a sketch, not as probabilities."
+)
+
+
+def make_page(title: str, post: Posterior, content: Content, provenance: Mapping[str, str]) -> str:
+    """The page of one posterior.
+
+    Args:
+        title: What was reconstructed.
+        post: The posterior.
+        content: What is shown of it.
+        provenance: Command, versions and the like, by name.
+    """
+    sections = [
+        _section("", _overview(content) + _headline(post)),
+        _section("What it could be", _cards(content)),
+        _section("Samples", _samples(post, content)),
+        _section("How pixels vary together", _components(content)),
+        _section("Behind it", _plots(content)),
+        _section("How far to trust it", _certificate(post)),
+        _section("How this was made", _table(provenance)),
+    ]
+    return wrap(title, "".join(sections))
+
+
+def wrap(title: str, body: str) -> str:
+    """A whole document around the body."""
+    style = (resources.files("latentuq") / "report" / "report.css").read_text(encoding="utf-8")
+    name = html.escape(title)
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{name}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n"
+        f"<h1>{name}</h1>\n{body}</main>\n</body>\n</html>\n"
+    )
+
+
+def picture(pixels: UInt8[np.ndarray, "height width 3"], caption: str = "", text: str = "") -> str:
+    """An image with its caption; the browser enlarges its pixels."""
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "PNG", optimize=True)
+    source = base64.b64encode(buffer.getvalue()).decode()
+    alt = html.escape(text or caption)
+    image = f'<img src="data:image/png;base64,{source}" alt="{alt}">'
+    note = f"<figcaption>{caption}</figcaption>" if caption else ""
+    return f"<figure>{image}{note}</figure>"
+
+
+def _overview(content: Content) -> str:
+    high = heat_range(content)
+    shown = []
+    if content.data.ndim == 2:
+        shown.append(picture(grey_pixels(content.data, *data_range(content.data)), "data"))
+    shown += [
+        picture(grey_pixels(content.map_image), "most probable"),
+        picture(grey_pixels(content.mean), "posterior mean"),
+        picture(heat_pixels(content.std, high), f"standard deviation<br>0 to {high:.2f}"),
+    ]
+    if content.truth is not None:
+        shown.append(picture(grey_pixels(content.truth), "truth"))
+    missing = content.data.ndim == 2 and np.isnan(content.data).any()
+    note = '<p class="note">Blue-grey pixels are missing.</p>' if missing else ""
+    return _row(shown, "large") + note
+
+
+def _headline(post: Posterior) -> str:
+    word, _, reason = post.verdict.partition(":")
+    advice = f"<p>{_ADVICE}</p>" if word == "unreliable" else ""
+    return (
+        f'<div class="verdict {html.escape(word)}"><strong>{html.escape(word)}</strong>'
+        f"{html.escape(': ' + reason.strip() if reason else '')}{advice}</div>"
+    )
+
+
+def _cards(content: Content) -> str:
+    high = heat_range(content)
+    cards = []
+    for place, card in enumerate(content.cards):
+        deepest = ", the most probable point" if card.deepest else ""
+        samples = _row(
+            [picture(grey_pixels(each), text="sample") for each in card.samples], "small"
+        )
+        head = _row(
+            [
+                picture(grey_pixels(card.image), "mode"),
+                picture(heat_pixels(card.std, high), "standard deviation"),
+            ],
+            "medium",
+        )
+        cards.append(
+            f'<article style="--mode: {mode_colour(place)}"><h3>{card.weight:.1%}'
+            f" <small>± {card.weight_error:.1%}</small></h3>"
+            f'<div class="bar"><span style="width: {100 * card.weight:.1f}%"></span></div>'
+            f'{head}{samples}<p class="note">−ln p(u|y) {card.depth:.2f}, χ² per datum'
+            f" {card.chi_squared:.2f}{deepest}.</p></article>"
+        )
+    rest = (
+        f'<p class="note">All other modes together: {content.rest:.2%}.</p>'
+        if content.rest > 5e-5
+        else ""
+    )
+    return f'<div class="cards">{"".join(cards)}</div>{rest}'
+
+
+def _samples(post: Posterior, content: Content) -> str:
+    samples = _row([picture(grey_pixels(each), text="sample") for each in content.samples], "tiny")
+    p_value = post.diagnostics.predictive_p_value
+    text = "<p>Clean images that are consistent with the data, the generator's error included.</p>"
+    if content.data.ndim != 2:
+        return text + samples
+    limits = data_range(content.data)
+    seen = [picture(grey_pixels(each, *limits), text="replicate") for each in content.replicates]
+    data = picture(grey_pixels(content.data, *limits), "data")
+    check = ""
+    if p_value is not None:
+        fits = (
+            "The data look like that."
+            if p_value >= WORST_FIT
+            else "The data do not: no answer under this model can be relied on."
+        )
+        check = f" Posterior predictive p-value {p_value:.2g}. {fits}"
+    return (
+        f"{text}{samples}<p>The same, seen as the instrument would have seen them, with fresh"
+        f" noise, and the data.{check}</p>{_row([data, *seen], 'tiny')}"
+    )
+
+
+def _components(content: Content) -> str:
+    parts = []
+    for place, component in enumerate(content.components, 1):
+        pair = _row(
+            [
+                picture(grey_pixels(component.low), "−2 sd"),
+                picture(grey_pixels(component.high), "+2 sd"),
+            ],
+            "small",
+        )
+        title = f"component {place}, {component.share:.0%} of the variance"
+        parts.append(f"<div><p>{title}</p>{pair}</div>")
+    text = "<p>What changes if the leading components of the posterior change: mean ∓ 2 sd.</p>"
+    return f'{text}<div class="pairs">{"".join(parts)}</div>'
+
+
+def _plots(content: Content) -> str:
+    shown = (
+        (draw_latent(content), "Posterior draws of u, coloured by mode (grey: modes not shown)."),
+        (draw_search(content), "Where every start of the search ended."),
+        (draw_slices(content), "Slices of −ln p through the heaviest mode, and its Gaussian."),
+    )
+    plots = [f"<figure>{_svg(one)}<figcaption>{text}</figcaption></figure>" for one, text in shown]
+    return f'<div class="plots">{"".join(plots)}</div>'
+
+
+def _certificate(post: Posterior) -> str:
+    d = post.diagnostics
+    limit = khat_threshold(d.draws)
+    words = {
+        "reliable": "Gaussians at the modes describe this posterior; independent draws confirm it.",
+        "refined": "Gaussians at the modes did not suffice; the answer rests on a proposal that was"
+        " adapted until independent draws confirmed it.",
+        "unreliable": "Independent draws do not confirm this answer, or the data do not fit the"
+        " model. Do not rely on its probabilities.",
+    }
+    word = post.verdict.partition(":")[0]
+    numbers = {
+        "ln evidence": f"{post.log_evidence:.3f} ± {post.log_evidence_error:.3f}",
+        "k-hat": f"{d.khat:.2f} (usable up to {limit:.2f})",
+        "effective draws": f"{d.ess:.0f} of {d.draws}",
+        "missed mass": f"{d.missed_mass:.2g}",
+        "chance of a new basin": f"{d.new_basin_chance:.2g}",
+        "refinements": str(d.rounds),
+        "forward equivalents": f"{d.forward_equivalents:,}",
+    }
+    if d.reduced_chi_squared is not None:
+        numbers["χ² per datum, deepest mode"] = f"{d.reduced_chi_squared:.2f}"
+    if d.predictive_p_value is not None:
+        numbers["posterior predictive p-value"] = f"{d.predictive_p_value:.2g}"
+    return (
+        f"<p>{words.get(word, html.escape(post.verdict))}</p>"
+        f"<details><summary>The numbers</summary>{_table(numbers)}</details>"
+    )
+
+
+def _table(rows: Mapping[str, str]) -> str:
+    cells = "".join(
+        f"<tr><th>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>"
+        for name, value in rows.items()
+    )
+    return f"<table>{cells}</table>"
+
+
+def _section(title: str, body: str) -> str:
+    head = f"<h2>{html.escape(title)}</h2>" if title else ""
+    return f"<section>{head}{body}</section>\n"
+
+
+def _row(pictures: Iterable[str], size: str) -> str:
+    return f'<div class="row {size}">{"".join(pictures)}</div>'
+
+
+def _svg(figure: Any) -> str:
+    """A figure as inline SVG."""
+    buffer = io.StringIO()
+    figure.savefig(buffer, format="svg", metadata={"Date": None})
+    text = buffer.getvalue()
+    return text[text.index("<svg") :]
