@@ -2,7 +2,7 @@
 
 import typer
 
-from latentuq.cli import bench, calibrate, data, demo, models, problem, train
+from latentuq.cli import bench, calibrate, data, demo, models, problem, reconstruct, train
 
 app = typer.Typer(
     help="Bayesian inverse problems with generative priors.",
@@ -14,6 +14,7 @@ app.add_typer(data.app, name="data")
 app.command()(train.train)
 app.command()(models.models)
 app.command()(problem.problem)
+app.command()(reconstruct.reconstruct)
 app.command()(demo.demo)
 app.command()(bench.bench)
 app.command()(calibrate.calibrate)

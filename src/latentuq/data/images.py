@@ -21,16 +21,21 @@ def read_image(path: str | os.PathLike[str]) -> np.ndarray:
     Colour is converted to grey with a warning. NaN is kept: it marks missing pixels.
 
     Args:
-        path: A `.png`, `.tif`, `.npy`, `.npz` (one array, or an entry `image`) or `.fits` file.
+        path: A `.png`, `.tif`, `.npy`, `.npz` (one array, or an entry `image`) or `.fits` file;
+            `file.fits[1]` or `file.fits[SCI]` chooses an extension.
 
     Raises:
         UserError: The file is missing, damaged, or not one greyscale image.
     """
+    path, extension = split_extension(path)
     path = existing_file(path)
     reader = _READERS.get(path.suffix.lower())
     if reader is None:
         raise UserError(f"{path} is not an image: its name should end in {', '.join(_READERS)}.")
-    image = real_values(reader(path), str(path))
+    if extension is not None and reader is not _read_fits:
+        raise UserError(f"{path} has no extensions: leave out [{extension}].")
+    found = _read_fits(path, extension) if extension is not None else reader(path)
+    image = real_values(found, str(path))
     if image.ndim != 2 or image.size == 0:
         raise UserError(f"{path} has shape {image.shape} where (height, width) is expected.")
     return image
@@ -61,6 +66,24 @@ def write_image(path: str | os.PathLike[str], array: object) -> None:
 
     with atomic_path(path) as beside:
         Image.fromarray(pixels).save(beside)
+
+
+def split_extension(path: str | os.PathLike[str]) -> tuple[Path, str | None]:
+    """The file of `file.fits[1]` and what its brackets hold; None without brackets."""
+    text = os.fspath(path)
+    if not text.endswith("]") or "[" not in text or Path(text).exists():
+        return Path(text), None
+    name, _, extension = text[:-1].rpartition("[")
+    return Path(name), extension
+
+
+def read_fits_header(path: str | os.PathLike[str]) -> Any | None:
+    """The header of the image that `read_image` reads from a FITS file; None for other files."""
+    path, extension = split_extension(path)
+    if path.suffix.lower() not in (".fits", ".fit", ".fts"):
+        return None
+    with _fits_image(existing_file(path), extension) as unit:
+        return unit.header.copy()
 
 
 def existing_file(path: str | os.PathLike[str]) -> Path:
@@ -151,7 +174,18 @@ def _read_pillow(path: Path) -> np.ndarray:
         return np.array(image.convert("RGB").convert("L"))
 
 
-def _read_fits(path: Path) -> np.ndarray:
+def _read_fits(path: Path, extension: str | None = None) -> np.ndarray:
+    with _fits_image(path, extension) as unit:
+        data = np.asarray(unit.data)
+        # Radio images carry axes of length 1 for frequency and polarisation.
+        while data.ndim > 2 and data.shape[0] == 1:
+            data = data[0]
+        return data
+
+
+@contextmanager
+def _fits_image(path: Path, extension: str | None) -> Iterator[Any]:
+    """The chosen extension, or the first that holds an image."""
     try:
         from astropy.io import fits
     except ImportError as error:
@@ -160,15 +194,20 @@ def _read_fits(path: Path) -> np.ndarray:
         ) from error
     units: Any
     with decoding(path, "a FITS image"), fits.open(path, memmap=False) as units:
-        for unit in units:
-            if not unit.is_image or unit.data is None:
-                continue
-            data = np.asarray(unit.data)
-            # Radio images carry axes of length 1 for frequency and polarisation.
-            while data.ndim > 2 and data.shape[0] == 1:
-                data = data[0]
-            return data
-    raise UserError(f"{path} holds no image.")
+        images = {
+            number: unit
+            for number, unit in enumerate(units)
+            if unit.is_image and unit.data is not None
+        }
+        if not images:
+            raise UserError(f"{path} holds no image.")
+        for number, unit in images.items():
+            names = (str(number), unit.name.lower())
+            if extension is None or extension.lower() in names:
+                yield unit
+                return
+        known = ", ".join(f"{number} {unit.name}".strip() for number, unit in images.items())
+        raise UserError(f"{path} has no image extension {extension!r}; there are {known}.")
 
 
 def _png_pixels(image: np.ndarray, path: Path) -> np.ndarray:

@@ -231,7 +231,7 @@ def _latent_view(key: Key[Array, ""], post: Posterior, shown: list[int]) -> Late
     levels = host_generator(mode_key).uniform(size=(len(us), 1))
     mode = np.argmax(np.cumsum(shares, axis=1) > levels, axis=1)
     spread = np.cov(us.T).reshape(post.dim, post.dim)
-    values, vectors = np.linalg.eigh(spread)
+    _, vectors = np.linalg.eigh(spread)
     axes = vectors[:, ::-1][:, :2]
     counts = [int(np.sum(mode == each)) for each in shown]
     parted = len(shown) > 1 and min(sorted(counts)[-2:]) >= 2 * post.dim

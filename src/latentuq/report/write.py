@@ -1,0 +1,127 @@
+"""The files of a report."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float, Key
+
+from latentuq.data.observation import Observation
+from latentuq.errors import UserError
+from latentuq.posterior import Posterior
+from latentuq.report.content import Content, collect
+from latentuq.report.figures import FIGURES
+from latentuq.report.html import make_page
+
+_FORMATS = ("png", "svg")
+
+
+def write_report(
+    folder: Path,
+    key: Key[Array, ""],
+    post: Posterior,
+    *,
+    title: str,
+    truth: Float[np.ndarray, "height width"] | None = None,
+    observation: Observation | None = None,
+    samples: int = 100,
+    command: str = "",
+    seed: int | None = None,
+) -> dict[str, Any]:
+    """Writes the page, the figures, the posterior and the samples into a folder.
+
+    Args:
+        folder: Exists.
+        key: Randomness of what is shown.
+        post: A posterior with its problem.
+        title: Of the page.
+        truth: The clean image, where it is known.
+        observation: Where the data came from; with a FITS header, maps are written as FITS too.
+        samples: Draws in `samples.npy`.
+        command: That made it.
+        seed: Of the command.
+
+    Returns:
+        The summary.
+    """
+    collect_key, sample_key = jax.random.split(key)
+    content = collect(collect_key, post, truth)
+    facts = summarise(post, content, command, seed)
+    page = make_page(title, post, content, _provenance(post, command, seed))
+    (folder / "report.html").write_text(page, encoding="utf-8")
+    figures = folder / "figures"
+    figures.mkdir()
+    for name, draw in FIGURES.items():
+        figure = draw(content)
+        for kind in _FORMATS:
+            figure.savefig(figures / f"{name}.{kind}", dpi=130)
+    np.save(folder / "samples.npy", np.asarray(post.sample_images(sample_key, samples)))
+    post.save(folder / "posterior.nc")
+    if observation is not None and observation.header is not None:
+        _write_fits(folder, post, observation)
+    return facts
+
+
+def summarise(
+    post: Posterior, content: Content, command: str = "", seed: int | None = None
+) -> dict[str, Any]:
+    """The numbers of a report."""
+    d = post.diagnostics
+    facts: dict[str, Any] = {
+        "verdict": post.verdict,
+        "log_evidence": post.log_evidence,
+        "log_evidence_error": post.log_evidence_error,
+        "modes": [
+            {
+                "weight": card.weight,
+                "weight_error": card.weight_error,
+                "negative_log_posterior": card.depth,
+                "chi_squared_per_datum": card.chi_squared,
+                "deepest": card.deepest,
+            }
+            for card in content.cards
+        ],
+        "weight_of_other_modes": content.rest,
+        "khat": d.khat,
+        "ess": d.ess,
+        "draws": d.draws,
+        "missed_mass": d.missed_mass,
+        "new_basin_chance": d.new_basin_chance,
+        "reduced_chi_squared": d.reduced_chi_squared,
+        "predictive_p_value": d.predictive_p_value,
+        "forward_equivalents": d.forward_equivalents,
+        **post.provenance,
+        "command": command,
+        "seed": seed,
+    }
+    if content.truth is not None:
+        error = content.mean - content.truth
+        low, high = np.asarray(post.quantile([0.05, 0.95]))
+        inside = (content.truth >= low) & (content.truth <= high)
+        facts["rms_error_of_mean"] = float(np.sqrt(np.mean(error**2)))
+        facts["inside_90_percent"] = float(np.mean(inside))
+    # JSON knows no infinities.
+    return json.loads(json.dumps(facts, default=float), parse_constant=lambda _: None)
+
+
+def _provenance(post: Posterior, command: str, seed: int | None) -> dict[str, str]:
+    rows = {"command": command, "seed": "" if seed is None else str(seed), **post.provenance}
+    if post.problem is not None:
+        rows["problem"] = post.problem.explain()
+    return {name.replace("_", " "): value for name, value in rows.items() if value}
+
+
+def _write_fits(folder: Path, post: Posterior, observation: Observation) -> None:
+    """Maps in the units of the input, with its header."""
+    try:
+        from astropy.io import fits
+    except ImportError as error:
+        raise UserError("Writing FITS needs astropy: pip install latentuq[fits].") from error
+    scale, header = observation.scaling.scale, observation.header
+    for name, values in (
+        ("mean", observation.scaling.from_unit(np.asarray(post.mean))),
+        ("std", scale * np.asarray(post.std)),
+    ):
+        fits.writeto(folder / f"{name}.fits", values.astype(np.float32), header)
