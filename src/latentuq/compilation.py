@@ -40,6 +40,6 @@ class CompileClock:
         self.seconds = 0.0
         jax.monitoring.register_event_duration_secs_listener(self._listen)
 
-    def _listen(self, event: str, seconds: float, **_: object) -> None:
+    def _listen(self, event: str, duration_secs: float, **_: str | int | float) -> None:
         if event in _EVENTS:
-            self.seconds += seconds
+            self.seconds += duration_secs

@@ -59,7 +59,7 @@ def reconstruct(
     force: Annotated[bool, typer.Option("--force", help="Write to a folder that exists.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print summary.json.")] = False,
 ) -> None:
-    """Find every clean image that the data allow, how probable each is, and how far to trust that."""
+    """Find every clean image that the data allow, its probability, and how far to trust that."""
     from latentuq.compilation import CompileClock, keep_compiled
 
     keep_compiled()

@@ -98,7 +98,7 @@ def summarise(
     }
     if content.truth is not None:
         error = content.mean - content.truth
-        low, high = np.asarray(post.quantile([0.05, 0.95]))
+        low, high = np.asarray(post.quantile(np.array([0.05, 0.95])))
         inside = (content.truth >= low) & (content.truth <= high)
         facts["rms_error_of_mean"] = float(np.sqrt(np.mean(error**2)))
         facts["inside_90_percent"] = float(np.mean(inside))
