@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from latentuq.operators import RandomMask as RandomMask
     from latentuq.operators import stack as stack
     from latentuq.posterior import Posterior as Posterior
+    from latentuq.posterior import estimate_noise as estimate_noise
     from latentuq.posterior import load_posterior as load_posterior
     from latentuq.posterior import solve as solve
     from latentuq.posterior import solve_density as solve_density
@@ -50,6 +51,7 @@ _PUBLIC = {
     "stack": "latentuq.operators",
     "InverseProblem": "latentuq.problem",
     "Posterior": "latentuq.posterior",
+    "estimate_noise": "latentuq.posterior",
     "load_posterior": "latentuq.posterior",
     "solve": "latentuq.posterior",
     "solve_density": "latentuq.posterior",

@@ -1,6 +1,7 @@
 """Compiled programs that outlive the process, and how long compiling took."""
 
 import os
+import time
 
 from latentuq.data.cache import cache_dir
 
@@ -37,9 +38,20 @@ class CompileClock:
     def __init__(self) -> None:
         import jax
 
-        self.seconds = 0.0
+        self._spans: list[tuple[float, float]] = []
         jax.monitoring.register_event_duration_secs_listener(self._listen)
 
+    @property
+    def seconds(self) -> float:
+        """So far."""
+        return sum(end - start for start, end in self._spans)
+
     def _listen(self, event: str, duration_secs: float, **_: str | int | float) -> None:
-        if event in _EVENTS:
-            self.seconds += duration_secs
+        if event not in _EVENTS:
+            return
+        end = time.perf_counter()
+        start = end - duration_secs
+        # Functions that were traced inside another are part of it.
+        while self._spans and self._spans[-1][0] >= start:
+            self._spans.pop()
+        self._spans.append((start, end))

@@ -146,9 +146,9 @@ def read_problem_file(path: str | Path) -> ProblemFile:
 
 def read_array(path: Path) -> np.ndarray:
     """An array of any shape from `.npy`, or one image from the other formats."""
-    path = existing_file(path)
     if path.suffix.lower() != ".npy":
         return read_image(path)
+    path = existing_file(path)
     return real_values(read_npy(path), str(path))
 
 
@@ -161,10 +161,18 @@ def read_mask(text: str, folder: Path = Path()) -> Operator:
     """A mask from a rule such as `columns:10-23`, or from an image file (0 = hidden)."""
     if is_mask_text(text):
         return parse_mask(text)
+    if text.lower().endswith("[dq]"):
+        raise UserError(f"{text} holds data-quality flags, where 0 is good: give it as --quality.")
     image = read_array(folder / text)
     # Image files hold 0 and 255 where arrays hold 0 and 1.
     highest = image.max(initial=0)
     return Mask(image / highest if image.dtype.kind in "ui" and highest > 1 else image)
+
+
+def read_quality(text: str) -> Operator:
+    """A mask from data-quality flags, which mark every good pixel by 0."""
+    flags = read_array(Path(text))
+    return Mask((flags == 0).astype(np.float64))
 
 
 def read_psf(path: Path) -> np.ndarray:

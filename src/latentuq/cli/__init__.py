@@ -1,10 +1,14 @@
 """The `latentuq` command."""
 
 import sys
+import time
 import warnings
 from typing import Any, NoReturn, cast
 
 from latentuq.errors import UserError
+
+STARTED = time.perf_counter()
+"""When the command was called."""
 
 
 def main() -> NoReturn:

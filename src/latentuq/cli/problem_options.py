@@ -26,6 +26,14 @@ MaskOption = Annotated[
         " box:TOP,LEFT,BOTTOM,RIGHT (ends included), random:FRACTION[,SEED].",
     ),
 ]
+QualityOption = Annotated[
+    str | None,
+    typer.Option(
+        "--quality",
+        metavar="FILE",
+        help="Data-quality flags: every pixel that is not 0 is missing (FITS: file.fits[DQ]).",
+    ),
+]
 BlurOption = Annotated[
     str | None,
     typer.Option(
@@ -96,6 +104,7 @@ class ProblemFlags(NamedTuple):
     angles: str | None = None
     matrix: Path | None = None
     covariance: Path | None = None
+    quality: str | None = None
 
 
 def problem_from_flags(flags: ProblemFlags, shape: tuple[int, ...]) -> "ProblemFile":
@@ -123,7 +132,7 @@ def problem_from_flags(flags: ProblemFlags, shape: tuple[int, ...]) -> "ProblemF
 
 def _operator(flags: ProblemFlags, shape: tuple[int, ...]) -> "Operator":
     from latentuq.operators import Downsample, Gain, Matrix, Projection
-    from latentuq.problem_file import read_array, read_mask
+    from latentuq.problem_file import read_array, read_mask, read_quality
 
     chain: list[Operator] = []
     if flags.gain is not None:
@@ -140,6 +149,8 @@ def _operator(flags: ProblemFlags, shape: tuple[int, ...]) -> "Operator":
         chain.append(Matrix(read_array(flags.matrix)))
     if flags.mask is not None:
         chain.append(read_mask(flags.mask))
+    if flags.quality is not None:
+        chain.append(read_quality(flags.quality))
     # Without any flag the image itself is observed.
     return reduce(lambda inner, outer: outer @ inner, chain or [Gain(1.0)]).bind(shape)
 

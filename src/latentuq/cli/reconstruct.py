@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from latentuq.cli import STARTED
 from latentuq.cli import problem_options as options
 from latentuq.errors import UserError
 
 if TYPE_CHECKING:
+    from latentuq.compilation import CompileClock
     from latentuq.data.observation import Observation
-    from latentuq.posterior import Posterior
+    from latentuq.posterior import NoiseLevel
     from latentuq.prior import GenerativePrior
     from latentuq.problem import InverseProblem
 
-_STARTED = time.perf_counter()
+AUTO = "auto"
 
 
 def reconstruct(
@@ -42,7 +44,16 @@ def reconstruct(
     angles: options.AnglesOption = None,
     matrix: options.MatrixOption = None,
     mask: options.MaskOption = None,
-    noise: options.NoiseOption = None,
+    quality: options.QualityOption = None,
+    noise: Annotated[
+        str | None,
+        typer.Option(
+            "--noise",
+            metavar="SIGMA|FILE|auto",
+            help="Standard deviation of the noise on the data's scale: a number, a map of the"
+            " data's shape, or auto to estimate it.",
+        ),
+    ] = None,
     variance: options.VarianceOption = None,
     covariance: options.CovarianceOption = None,
     from_file: options.ProblemOption = None,
@@ -54,7 +65,7 @@ def reconstruct(
         bool, typer.Option("--resize", help="Resize IMAGE to the shape of the data.")
     ] = False,
     budget: Annotated[str, typer.Option(help="preview, default or thorough.")] = "default",
-    samples: Annotated[int, typer.Option(min=1, help="Draws in samples.npy.")] = 100,
+    samples: Annotated[int, typer.Option(min=1, help="Draws of u and x in posterior.nc.")] = 500,
     seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
     force: Annotated[bool, typer.Option("--force", help="Write to a folder that exists.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print summary.json.")] = False,
@@ -69,9 +80,11 @@ def reconstruct(
     from latentuq.data.observation import read_observation
     from latentuq.files import staged_folder
     from latentuq.posterior import solve
-    from latentuq.report.write import write_report
+    from latentuq.report.words import give_advice
+    from latentuq.report.write import write_report, write_summary
     from latentuq.store import load_prior
 
+    estimated = noise == AUTO
     flags = options.ProblemFlags(
         gain=gain,
         blur=blur,
@@ -80,39 +93,55 @@ def reconstruct(
         angles=angles,
         matrix=matrix,
         mask=mask,
-        noise=noise,
+        quality=quality,
+        # A placeholder: the level is estimated once the data are known.
+        noise="1" if estimated else noise,
         variance=variance,
         covariance=covariance,
         problem=from_file,
     )
+    if estimated and corrupt:
+        raise UserError("--corrupt adds noise of a known level: give it instead of --noise auto.")
     folder = output or Path(f"{Path(image.partition('[')[0]).stem}-report")
     with staged_folder(folder, force) as staged:
         prior = load_prior(model)
         observation = read_observation(image)
-        solve_key, corrupt_key, report_key = jax.random.split(jax.random.key(seed), 3)
-        problem, truth = _state(corrupt_key, prior, flags, observation, corrupt, resize)
-        startup = time.perf_counter() - _STARTED - clock.seconds
-        with _Bar(quiet=as_json) as bar:
-            post = solve(solve_key, problem, budget=budget, progress=bar.show)
-        begin, compiled = time.perf_counter(), clock.seconds
-        facts = write_report(
-            staged,
-            report_key,
-            post,
-            title=f"{Path(image).name} under {prior.card.name}",
-            truth=truth,
-            observation=observation,
-            samples=samples,
-            command=shlex.join(["latentuq", *sys.argv[1:]]),
-            seed=seed,
-        )
-        writing = time.perf_counter() - begin - (clock.seconds - compiled)
-        facts["seconds"] = _stages(post, startup, clock.seconds, writing)
-        (staged / "summary.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+        keys = jax.random.split(jax.random.key(seed), 4)
+        problem, truth = _state(keys[0], prior, flags, observation, corrupt, resize)
+        stages = Stages(clock)
+        stages.mark("start-up")
+        level = None
+        with Bar(quiet=as_json, stages=stages) as bar:
+            if estimated:
+                bar.say("Estimating the noise.")
+                problem, level = _with_noise(keys[1], problem)
+                stages.mark("noise")
+            post = solve(keys[2], problem, budget=budget, progress=bar.show)
+            stages.mark("certify")
+            bar.say("Writing the report.")
+            facts = write_report(
+                staged,
+                keys[3],
+                post,
+                title=f"{Path(image).name} under {prior.card.name}",
+                truth=truth,
+                observation=observation,
+                noise_level=level,
+                samples=samples,
+                command=shlex.join(["latentuq", *sys.argv[1:]]),
+                seed=seed,
+            )
+        stages.mark("write")
+        facts["seconds"] = stages.seconds
+        write_summary(staged, facts)
     if as_json:
         typer.echo(json.dumps(facts))
         return
     typer.echo(post.summary())
+    for advice in give_advice(post):
+        typer.echo(f"- {advice}")
+    if level is not None:
+        typer.echo(f"noise {level}")
     typer.echo(f"Report: {folder / 'report.html'}")
 
 
@@ -135,12 +164,11 @@ def _state(
     wanted = prior.shape if corrupt else content.operator.output_shape
     values = observation.values
     if values.shape != wanted:
+        source = f"the images of {prior.card.name}" if corrupt else "the data of this problem"
         if not resized or len(wanted) != 2:
-            offer = "; --resize changes the image" if len(wanted) == 2 else ""
+            offer = "; --resize changes it" if len(wanted) == 2 else ""
             raise UserError(
-                f"The image has shape {values.shape}, but {'the model' if corrupt else 'the data'}"
-                f" {prior.card.name} {'makes' if corrupt else 'of this problem have'} {wanted}"
-                f"{offer}."
+                f"The image has shape {values.shape}, but {source} have shape {wanted}{offer}."
             )
         values = resize(values, wanted)
     if not corrupt:
@@ -152,20 +180,47 @@ def _state(
     return InverseProblem(prior, content.operator, content.noise, y), values
 
 
-def _stages(post: "Posterior", startup: float, compiled: float, writing: float) -> dict[str, float]:
-    seconds = {"start-up": startup, "compile": compiled, **post.diagnostics.seconds}
-    return {stage: round(value, 3) for stage, value in (seconds | {"write": writing}).items()}
+def _with_noise(key: Any, problem: "InverseProblem") -> "tuple[InverseProblem, NoiseLevel]":
+    """The problem with the level of the noise that its data tell."""
+    import numpy as np
+
+    from latentuq.noise import GaussianNoise
+    from latentuq.posterior import estimate_noise
+    from latentuq.problem import InverseProblem
+
+    y = np.where(problem.observed, problem.y, np.nan)
+    level = estimate_noise(key, problem.prior, problem.operator, y)
+    noise = GaussianNoise(level.std)
+    return InverseProblem(problem.prior, problem.operator, noise, y), level
 
 
-class _Bar:
+class Stages:
+    """Seconds of each stage, and of compiling apart from them."""
+
+    def __init__(self, clock: "CompileClock"):
+        self.clock = clock
+        self.last, self.compiled = STARTED, 0.0
+        self.seconds: dict[str, float] = {"start-up": 0.0, "compile": 0.0}
+
+    def mark(self, stage: str) -> None:
+        """What has passed since the last mark belongs to this stage."""
+        now, compiled = time.perf_counter(), self.clock.seconds
+        spent = now - self.last - (compiled - self.compiled)
+        self.seconds[stage] = round(self.seconds.get(stage, 0.0) + spent, 3)
+        self.seconds["compile"] = round(compiled, 3)
+        self.last, self.compiled = now, compiled
+
+
+class Bar:
     """A line that says what is going on, where people look."""
 
-    _STEPS = ("map", "modes", "fitted", "certified")
+    _STAGES = {"map": "search", "modes": "search", "fitted": "fit", "certified": "certify"}
 
-    def __init__(self, quiet: bool):
+    def __init__(self, quiet: bool, stages: Stages):
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+        self.stages = stages
         self.progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -174,16 +229,22 @@ class _Bar:
             transient=True,
             disable=quiet or not sys.stderr.isatty(),
         )
-        self.task = self.progress.add_task("Searching for modes.", total=len(self._STEPS))
+        text = "Searching for modes (a first run compiles, half a minute)."
+        self.task = self.progress.add_task(text, total=len(self._STAGES) + 1)
 
-    def __enter__(self) -> "_Bar":
+    def __enter__(self) -> "Bar":
         self.progress.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.progress.stop()
 
+    def say(self, text: str) -> None:
+        """Shows what is being done."""
+        self.progress.update(self.task, description=text)
+
     def show(self, progress: Any) -> None:
         """Moves on to the next stage."""
-        done = self._STEPS.index(progress.stage) + 1
+        self.stages.mark(self._STAGES[progress.stage])
+        done = [*self._STAGES].index(progress.stage) + 1
         self.progress.update(self.task, completed=done, description=progress.message)

@@ -125,6 +125,19 @@ def make_rest(inference: Inference) -> "xarray.Dataset":
     )
 
 
+def make_samples(
+    us: Float[Array, "n dim"], images: Float[Array, "n *shape"] | None
+) -> "xarray.Dataset":
+    """Equally weighted draws as one chain, which is how ArviZ wants them."""
+    import xarray
+
+    variables = {"u": (("chain", "draw", "latent"), np.asarray(us)[None])}
+    if images is not None:
+        axes = _axes(images.ndim - 1)
+        variables["x"] = (("chain", "draw", *axes), np.asarray(images)[None])
+    return xarray.Dataset(variables, {"chain": [0], "draw": np.arange(len(us))})
+
+
 def read_contents(root: "xarray.Dataset", rest: "xarray.Dataset") -> Contents:
     """What `make_dataset` and `make_rest` were given, but for the problem."""
     for dim in ("mode", "latent", "draw"):

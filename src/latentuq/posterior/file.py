@@ -1,8 +1,9 @@
 """Posterior files: netCDF, numbers and text, never code.
 
 The root of a file is the dataset of `Posterior.to_xarray`, so that `xarray.open_dataset` reads it
-without this package. The group `inference` holds what else the inference returned, and the group
-`problem` the problem, as the TOML text and the arrays of a problem file.
+without this package. The group `posterior` holds equally weighted draws, where ArviZ looks for them;
+`inference` what else the inference returned; `problem` the problem, as the TOML text and the arrays
+of a problem file.
 """
 
 import tempfile
@@ -33,7 +34,9 @@ if TYPE_CHECKING:
     import xarray
 
 
-def write_posterior(path: str | Path, contents: Contents, force: bool) -> None:
+def write_posterior(
+    path: str | Path, contents: Contents, samples: "xarray.Dataset | None", force: bool
+) -> None:
     """Writes one netCDF file, aside first and then renamed into place."""
     path = read_path(path)
     if path.exists() and not force:
@@ -49,6 +52,8 @@ def write_posterior(path: str | Path, contents: Contents, force: bool) -> None:
         root.to_netcdf(beside, engine="h5netcdf")
         rest = make_rest(contents.inference)
         rest.to_netcdf(beside, mode="a", group="inference", engine="h5netcdf")
+        if samples is not None:
+            samples.to_netcdf(beside, mode="a", group="posterior", engine="h5netcdf")
         if stored is not None:
             stored.to_netcdf(beside, mode="a", group="problem", engine="h5netcdf")
 

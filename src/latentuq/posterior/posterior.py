@@ -17,7 +17,7 @@ from latentuq.arrays import read_real
 from latentuq.errors import UserError
 from latentuq.inference.importance import expectation
 from latentuq.inference.result import Diagnostics, Inference
-from latentuq.posterior.dataset import Contents, SavedImages, make_dataset
+from latentuq.posterior.dataset import Contents, SavedImages, make_dataset, make_samples
 from latentuq.posterior.file import write_posterior
 from latentuq.posterior.maps import (
     ImageMaps,
@@ -221,11 +221,11 @@ class Posterior:
         draws of u along `draw`; maps of x along `row` and `column`, quantiles also along
         `quantile`; evidence; verdict, diagnostics, versions, model and key as attributes. The
         draws carry `log_weights`: programs that expect equally weighted draws, such as ArviZ, want
-        `sample` instead, as one chain.
+        `sample` instead, as one chain, or the file that `save` writes.
         """
         return make_dataset(self._contents())
 
-    def save(self, path: str | Path, force: bool = False) -> None:
+    def save(self, path: str | Path, force: bool = False, samples: int = 500) -> None:
         """Writes a netCDF file for `load_posterior`, or for any program that reads netCDF.
 
         The problem goes into the file as well, but not its prior, nor operators that are Python
@@ -234,8 +234,17 @@ class Posterior:
         Args:
             path: The file, by convention `.nc`.
             force: Whether to replace a file that exists.
+            samples: Equally weighted draws of u, and of x if there is a problem, in the group
+                `posterior`, which `arviz.from_netcdf` reads; 0 for none.
         """
-        write_posterior(path, self._contents(), force)
+        drawn = None
+        if samples and self._has_draws:
+            u_key, image_key = jax.random.split(jax.random.fold_in(self.key, 1))
+            us, images = self.sample(u_key, samples), None
+            if (problem := self.problem) is not None:
+                images = draw_images(jax.random.split(image_key, samples), problem, us).draws
+            drawn = make_samples(us, images)
+        write_posterior(path, self._contents(), drawn, force)
 
     def summary(self) -> str:
         """A table of the modes, the evidence and the certificate, as text."""

@@ -12,16 +12,10 @@ from jaxtyping import UInt8
 
 from latentuq.inference.importance import khat_threshold
 from latentuq.posterior import Posterior
-from latentuq.posterior.misfit import WORST_FIT
 from latentuq.report.content import Content
 from latentuq.report.figures import data_range, draw_latent, draw_search, draw_slices, heat_range
 from latentuq.report.palette import grey_pixels, heat_pixels, mode_colour
-
-_ADVICE = (
-    "What to try: state the noise and the corruption as they really were; a larger"
-    " <code>--budget thorough</code>; a prior that was trained on images like this one; or take the"
-    " samples as a sketch, not as probabilities."
-)
+from latentuq.report.words import explain_fit, explain_verdict, first_word, give_advice
 
 
 def make_page(title: str, post: Posterior, content: Content, provenance: Mapping[str, str]) -> str:
@@ -88,11 +82,12 @@ def _overview(content: Content) -> str:
 
 
 def _headline(post: Posterior) -> str:
-    word, _, reason = post.verdict.partition(":")
-    advice = f"<p>{_ADVICE}</p>" if word == "unreliable" else ""
+    word, reason = first_word(post), post.verdict.partition(":")[2].strip()
+    items = "".join(f"<li>{html.escape(each)}</li>" for each in give_advice(post))
+    advice = f"<p>What to try:</p><ul>{items}</ul>" if items else ""
     return (
         f'<div class="verdict {html.escape(word)}"><strong>{html.escape(word)}</strong>'
-        f"{html.escape(': ' + reason.strip() if reason else '')}{advice}</div>"
+        f"{html.escape(': ' + reason if reason else '')}{advice}</div>"
     )
 
 
@@ -128,24 +123,16 @@ def _cards(content: Content) -> str:
 
 def _samples(post: Posterior, content: Content) -> str:
     samples = _row([picture(grey_pixels(each), text="sample") for each in content.samples], "tiny")
-    p_value = post.diagnostics.predictive_p_value
     text = "<p>Clean images that are consistent with the data, the generator's error included.</p>"
     if content.data.ndim != 2:
         return text + samples
     limits = data_range(content.data)
     seen = [picture(grey_pixels(each, *limits), text="replicate") for each in content.replicates]
     data = picture(grey_pixels(content.data, *limits), "data")
-    check = ""
-    if p_value is not None:
-        fits = (
-            "The data look like that."
-            if p_value >= WORST_FIT
-            else "The data do not: no answer under this model can be relied on."
-        )
-        check = f" Posterior predictive p-value {p_value:.2g}. {fits}"
+    check = html.escape(explain_fit(post))
     return (
         f"{text}{samples}<p>The same, seen as the instrument would have seen them, with fresh"
-        f" noise, and the data.{check}</p>{_row([data, *seen], 'tiny')}"
+        f" noise, and the data. {check}</p>{_row([data, *seen], 'tiny')}"
     )
 
 
@@ -178,14 +165,6 @@ def _plots(content: Content) -> str:
 def _certificate(post: Posterior) -> str:
     d = post.diagnostics
     limit = khat_threshold(d.draws)
-    words = {
-        "reliable": "Gaussians at the modes describe this posterior; independent draws confirm it.",
-        "refined": "Gaussians at the modes did not suffice; the answer rests on a proposal that was"
-        " adapted until independent draws confirmed it.",
-        "unreliable": "Independent draws do not confirm this answer, or the data do not fit the"
-        " model. Do not rely on its probabilities.",
-    }
-    word = post.verdict.partition(":")[0]
     numbers = {
         "ln evidence": f"{post.log_evidence:.3f} ± {post.log_evidence_error:.3f}",
         "k-hat": f"{d.khat:.2f} (usable up to {limit:.2f})",
@@ -200,7 +179,7 @@ def _certificate(post: Posterior) -> str:
     if d.predictive_p_value is not None:
         numbers["posterior predictive p-value"] = f"{d.predictive_p_value:.2g}"
     return (
-        f"<p>{words.get(word, html.escape(post.verdict))}</p>"
+        f"<p>{html.escape(explain_verdict(post))}</p>"
         f"<details><summary>The numbers</summary>{_table(numbers)}</details>"
     )
 

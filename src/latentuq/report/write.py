@@ -4,13 +4,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 from jaxtyping import Array, Float, Key
 
 from latentuq.data.observation import Observation
 from latentuq.errors import UserError
-from latentuq.posterior import Posterior
+from latentuq.posterior import NoiseLevel, Posterior
 from latentuq.report.content import Content, collect
 from latentuq.report.figures import FIGURES
 from latentuq.report.html import make_page
@@ -26,11 +25,12 @@ def write_report(
     title: str,
     truth: Float[np.ndarray, "height width"] | None = None,
     observation: Observation | None = None,
-    samples: int = 100,
+    noise_level: NoiseLevel | None = None,
+    samples: int = 500,
     command: str = "",
     seed: int | None = None,
 ) -> dict[str, Any]:
-    """Writes the page, the figures, the posterior and the samples into a folder.
+    """Writes the page, the figures and the posterior into a folder.
 
     Args:
         folder: Exists.
@@ -39,17 +39,26 @@ def write_report(
         title: Of the page.
         truth: The clean image, where it is known.
         observation: Where the data came from; with a FITS header, maps are written as FITS too.
-        samples: Draws in `samples.npy`.
+        noise_level: How the level of the noise was estimated, if it was.
+        samples: Equally weighted draws of u and x in `posterior.nc`.
         command: That made it.
         seed: Of the command.
 
     Returns:
         The summary.
     """
-    collect_key, sample_key = jax.random.split(key)
-    content = collect(collect_key, post, truth)
+    content = collect(key, post, truth)
     facts = summarise(post, content, command, seed)
-    page = make_page(title, post, content, _provenance(post, command, seed))
+    provenance = _provenance(post, command, seed)
+    if noise_level is not None:
+        provenance["estimated noise"] = str(noise_level)
+        facts["noise"] = {
+            "std": noise_level.std,
+            "low": noise_level.low,
+            "high": noise_level.high,
+            "bound": noise_level.is_bound,
+        }
+    page = make_page(title, post, content, provenance)
     (folder / "report.html").write_text(page, encoding="utf-8")
     figures = folder / "figures"
     figures.mkdir()
@@ -57,11 +66,15 @@ def write_report(
         figure = draw(content)
         for kind in _FORMATS:
             figure.savefig(figures / f"{name}.{kind}", dpi=130)
-    np.save(folder / "samples.npy", np.asarray(post.sample_images(sample_key, samples)))
-    post.save(folder / "posterior.nc")
+    post.save(folder / "posterior.nc", samples=samples)
     if observation is not None and observation.header is not None:
         _write_fits(folder, post, observation)
     return facts
+
+
+def write_summary(folder: Path, facts: dict[str, Any]) -> None:
+    """Writes `summary.json`."""
+    (folder / "summary.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
 
 
 def summarise(

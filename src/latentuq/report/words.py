@@ -1,0 +1,56 @@
+"""What a verdict means, and what to do about it, in plain words."""
+
+from latentuq.posterior import Posterior
+from latentuq.posterior.misfit import WORST_FIT
+
+_MEANINGS = {
+    "reliable": "Gaussians at the modes describe this posterior; independent draws confirm it.",
+    "refined": "Gaussians at the modes did not suffice; the answer rests on a proposal that was"
+    " adapted until independent draws confirmed it.",
+    "unreliable": "Independent draws do not confirm this answer, or the data do not fit the model."
+    " Do not rely on its probabilities.",
+}
+
+
+def first_word(post: Posterior) -> str:
+    """`reliable`, `refined` or `unreliable`."""
+    return post.verdict.partition(":")[0]
+
+
+def explain_verdict(post: Posterior) -> str:
+    """What the verdict's first word means."""
+    return _MEANINGS[first_word(post)]
+
+
+def explain_fit(post: Posterior) -> str:
+    """The posterior predictive p-value in words; empty without data."""
+    p_value = post.diagnostics.predictive_p_value
+    if p_value is None:
+        return ""
+    shown = f"Posterior predictive p-value {p_value:.2g}."
+    if p_value < WORST_FIT:
+        return f"{shown} The data do not look like that: no answer under this model is reliable."
+    if p_value > 0.99:
+        return (
+            f"{shown} The data fit better than expected: the noise or the model's error is smaller"
+            " than stated, so that uncertainties are rather too large."
+        )
+    return f"{shown} The data look like that."
+
+
+def give_advice(post: Posterior) -> list[str]:
+    """What to try if the answer is unreliable; nothing otherwise."""
+    if first_word(post) != "unreliable":
+        return []
+    advice = []
+    p_value = post.diagnostics.predictive_p_value
+    if p_value is not None and p_value < WORST_FIT:
+        advice += [
+            "State the corruption as it was: mask, blur, and the level of the noise"
+            " (--noise auto estimates it).",
+            "Check that the image has the scale and the orientation of the prior's images.",
+            "Use a prior that was trained on images like this one (latentuq train).",
+        ]
+    else:
+        advice.append("Give the inference more time: --budget thorough.")
+    return [*advice, "Until then take the samples as a sketch, not as probabilities."]
