@@ -1,42 +1,80 @@
-"""`latentuq demo`: a first look that needs no download."""
+"""`latentuq demo`: the paper's four corruptions, without any download."""
 
 import json
+import shlex
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from latentuq.errors import UserError
+from latentuq.cli.progress import Bar, Stages
 
 
 def demo(
-    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the figures.")] = Path(
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for the reports.")] = Path(
         "latentuq-demo"
     ),
     model: Annotated[str, typer.Option(help="Embedded model or model file.")] = "mnist",
-    seed: Annotated[int, typer.Option(help="Seed of the draws.")] = 0,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite earlier figures.")] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print paths and metrics as JSON.")
-    ] = False,
+    budget: Annotated[str, typer.Option(help="preview, default or thorough.")] = "default",
+    seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
+    force: Annotated[bool, typer.Option("--force", help="Write to a folder that exists.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summaries as JSON.")] = False,
 ) -> None:
-    """Say what is in a model and draw prior samples before and after its flow."""
+    """Reconstruct four corrupted digits, with a report on each and an index of them all."""
+    from latentuq.compilation import CompileClock, keep_compiled
+
+    keep_compiled()
+    clock = CompileClock()
     import jax
 
-    from latentuq.cli.models import print_metrics
-    from latentuq.files import make_folder
-    from latentuq.report.prior_sheet import draw_prior_sheet, save_figure
+    from latentuq.data import load_digits
+    from latentuq.experiments import EXPERIMENTS, make_problem
+    from latentuq.files import staged_folder
+    from latentuq.posterior import solve
+    from latentuq.report.index import Entry, make_index
+    from latentuq.report.words import first_word
+    from latentuq.report.write import write_report, write_summary
     from latentuq.store import load_prior
 
-    prior = load_prior(model)
-    sheet = output / "prior_samples.png"
-    if sheet.exists() and not force:
-        raise UserError(f"{sheet} exists; --force overwrites it.")
-    make_folder(output)
-    save_figure(draw_prior_sheet(jax.random.key(seed), prior), sheet)
+    command = shlex.join(["latentuq", *sys.argv[1:]])
+    summaries: dict[str, Any] = {}
+    entries = []
+    with staged_folder(output, force) as staged:
+        prior = load_prior(model)
+        stages = Stages(clock)
+        for place, (name, experiment) in enumerate(EXPERIMENTS.items()):
+            truth = load_digits().digit(experiment.image)
+            problem = make_problem(prior, name, truth)
+            key = jax.random.fold_in(jax.random.key(seed), place)
+            solve_key, report_key = jax.random.split(key)
+            folder = staged / name
+            folder.mkdir()
+            with Bar(quiet=as_json, stages=stages) as bar:
+                post = solve(solve_key, problem, budget=budget, progress=bar.show)
+                bar.say("Writing the report.")
+                content, facts = write_report(
+                    folder,
+                    report_key,
+                    post,
+                    title=f"{name}: {experiment.summary}",
+                    truth=truth,
+                    command=command,
+                    seed=seed,
+                )
+            write_summary(folder, facts)
+            summaries[name] = facts
+            entries.append(Entry(name, experiment.summary, first_word(post), content))
+            if not as_json:
+                typer.echo(f"{name}: {experiment.summary}\n  {post!r}")
+        stages.mark("write")
+        introduction = (
+            f"The paper's four corruptions of test digits under the prior {prior.card.name}."
+            " A name leads to the whole report."
+        )
+        page = make_index("latentuq: four corrupted digits", introduction, entries)
+        (staged / "index.html").write_text(page, encoding="utf-8")
     if as_json:
-        typer.echo(json.dumps({"figures": [str(sheet)], "metrics": dict(prior.card.metrics)}))
+        typer.echo(json.dumps({"index": str(output / "index.html"), "reports": summaries}))
         return
-    typer.echo(repr(prior))
-    print_metrics(prior.card.name, prior.card.metrics)
-    typer.echo(f"Prior samples before and after the flow: {sheet}")
+    typer.echo(f"Open {output / 'index.html'} in a browser.")

@@ -3,18 +3,16 @@
 import json
 import shlex
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from latentuq.cli import STARTED
 from latentuq.cli import problem_options as options
+from latentuq.cli.progress import Bar, Stages
 from latentuq.errors import UserError
 
 if TYPE_CHECKING:
-    from latentuq.compilation import CompileClock
     from latentuq.data.observation import Observation
     from latentuq.posterior import NoiseLevel
     from latentuq.prior import GenerativePrior
@@ -119,7 +117,7 @@ def reconstruct(
             post = solve(keys[2], problem, budget=budget, progress=bar.show)
             stages.mark("certify")
             bar.say("Writing the report.")
-            facts = write_report(
+            _, facts = write_report(
                 staged,
                 keys[3],
                 post,
@@ -192,59 +190,3 @@ def _with_noise(key: Any, problem: "InverseProblem") -> "tuple[InverseProblem, N
     level = estimate_noise(key, problem.prior, problem.operator, y)
     noise = GaussianNoise(level.std)
     return InverseProblem(problem.prior, problem.operator, noise, y), level
-
-
-class Stages:
-    """Seconds of each stage, and of compiling apart from them."""
-
-    def __init__(self, clock: "CompileClock"):
-        self.clock = clock
-        self.last, self.compiled = STARTED, 0.0
-        self.seconds: dict[str, float] = {"start-up": 0.0, "compile": 0.0}
-
-    def mark(self, stage: str) -> None:
-        """What has passed since the last mark belongs to this stage."""
-        now, compiled = time.perf_counter(), self.clock.seconds
-        spent = now - self.last - (compiled - self.compiled)
-        self.seconds[stage] = round(self.seconds.get(stage, 0.0) + spent, 3)
-        self.seconds["compile"] = round(compiled, 3)
-        self.last, self.compiled = now, compiled
-
-
-class Bar:
-    """A line that says what is going on, where people look."""
-
-    _STAGES = {"map": "search", "modes": "search", "fitted": "fit", "certified": "certify"}
-
-    def __init__(self, quiet: bool, stages: Stages):
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-        self.stages = stages
-        self.progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TimeElapsedColumn(),
-            console=Console(stderr=True),
-            transient=True,
-            disable=quiet or not sys.stderr.isatty(),
-        )
-        text = "Searching for modes (a first run compiles, half a minute)."
-        self.task = self.progress.add_task(text, total=len(self._STAGES) + 1)
-
-    def __enter__(self) -> "Bar":
-        self.progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.progress.stop()
-
-    def say(self, text: str) -> None:
-        """Shows what is being done."""
-        self.progress.update(self.task, description=text)
-
-    def show(self, progress: Any) -> None:
-        """Moves on to the next stage."""
-        self.stages.mark(self._STAGES[progress.stage])
-        done = [*self._STAGES].index(progress.stage) + 1
-        self.progress.update(self.task, completed=done, description=progress.message)

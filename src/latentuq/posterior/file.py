@@ -1,9 +1,9 @@
 """Posterior files: netCDF, numbers and text, never code.
 
 The root of a file is the dataset of `Posterior.to_xarray`, so that `xarray.open_dataset` reads it
-without this package. The group `posterior` holds equally weighted draws, where ArviZ looks for them;
-`inference` what else the inference returned; `problem` the problem, as the TOML text and the arrays
-of a problem file.
+without this package. The group `posterior` holds equally weighted draws, where ArviZ looks for
+them; `inference` what else the inference returned; `problem` the problem, as the TOML text and the
+arrays of a problem file.
 """
 
 import tempfile

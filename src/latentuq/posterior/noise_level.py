@@ -2,7 +2,6 @@
 
 from typing import NamedTuple
 
-import jax
 import numpy as np
 from jaxtyping import Array, Float, Key
 from scipy.interpolate import PchipInterpolator

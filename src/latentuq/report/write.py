@@ -29,7 +29,7 @@ def write_report(
     samples: int = 500,
     command: str = "",
     seed: int | None = None,
-) -> dict[str, Any]:
+) -> tuple[Content, dict[str, Any]]:
     """Writes the page, the figures and the posterior into a folder.
 
     Args:
@@ -45,7 +45,7 @@ def write_report(
         seed: Of the command.
 
     Returns:
-        The summary.
+        What is shown, and the summary.
     """
     content = collect(key, post, truth)
     facts = summarise(post, content, command, seed)
@@ -69,7 +69,7 @@ def write_report(
     post.save(folder / "posterior.nc", samples=samples)
     if observation is not None and observation.header is not None:
         _write_fits(folder, post, observation)
-    return facts
+    return content, facts
 
 
 def write_summary(folder: Path, facts: dict[str, Any]) -> None:

@@ -1,0 +1,68 @@
+"""An index of several reports: one row for each."""
+
+import html
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from latentuq.report.content import Content
+from latentuq.report.figures import data_range, heat_range
+from latentuq.report.html import picture, wrap
+from latentuq.report.palette import grey_pixels, heat_pixels, mode_colour
+
+# Modes in a row of the index.
+_MOST_MODES = 4
+
+
+class Entry(NamedTuple):
+    """A report in the index.
+
+    Attributes:
+        name: Heading, and the folder of the report.
+        summary: One sentence.
+        verdict: Its first word.
+        content: What the report shows.
+    """
+
+    name: str
+    summary: str
+    verdict: str
+    content: Content
+
+
+def make_index(title: str, introduction: str, entries: Sequence[Entry], ending: str = "") -> str:
+    """The page: data, most probable image, mean, standard deviation, truth and modes of each.
+
+    Args:
+        title: Of the page.
+        introduction: A paragraph.
+        entries: The reports.
+        ending: HTML that follows them.
+    """
+    rows = "".join(_row(entry) for entry in entries)
+    return wrap(title, f"<p>{html.escape(introduction)}</p>{rows}{ending}")
+
+
+def _row(entry: Entry) -> str:
+    content, name = entry.content, html.escape(entry.name)
+    high = heat_range(content)
+    shown = [
+        picture(grey_pixels(content.data, *data_range(content.data)), "data"),
+        picture(grey_pixels(content.map_image), "most probable"),
+        picture(grey_pixels(content.mean), "mean"),
+        picture(heat_pixels(content.std, high), f"standard deviation, 0 to {high:.2f}"),
+    ]
+    if content.truth is not None:
+        shown.append(picture(grey_pixels(content.truth), "truth"))
+    modes = "".join(
+        f'<div style="--mode: {mode_colour(place)}">'
+        f"{picture(grey_pixels(card.image), f'{card.weight:.1%}')}</div>"
+        for place, card in enumerate(content.cards[:_MOST_MODES])
+    )
+    return (
+        f'<section class="entry"><h2><a href="{name}/report.html">{name}</a>'
+        f" <small>{html.escape(entry.verdict)}</small></h2>"
+        f"<p>{html.escape(entry.summary)}</p>"
+        f'<div class="row large">{"".join(shown)}</div>'
+        f'<p class="note">Modes and their probabilities</p><div class="modes">{modes}</div>'
+        "</section>\n"
+    )
