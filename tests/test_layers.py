@@ -13,7 +13,7 @@ LAYERS = [
     ["errors"],
     ["arrays", "files", "markdown", "options", "results", "toml_text"],
     ["data", "tensors", "networks"],
-    ["prior", "two_sample", "inference"],
+    ["prior", "two_sample", "inference", "compilation"],
     ["store"],
     ["training", "operators", "noise"],
     ["covariance"],
@@ -24,6 +24,7 @@ LAYERS = [
     ["bench"],
     ["report"],
     ["cli"],
+    ["__main__"],
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 ROOT = Path(latentuq.__file__).parent

@@ -161,6 +161,8 @@ def read_mask(text: str, folder: Path = Path()) -> Operator:
     """A mask from a rule such as `columns:10-23`, or from an image file (0 = hidden)."""
     if is_mask_text(text):
         return parse_mask(text)
+    if ":" in text and not (folder / text).exists():
+        return parse_mask(text)  # No rule either: it says which there are.
     if text.lower().endswith("[dq]"):
         raise UserError(f"{text} holds data-quality flags, where 0 is good: give it as --quality.")
     image = read_array(folder / text)

@@ -150,7 +150,7 @@ def _sheet(rows: int, columns: int, side: float) -> tuple[Any, Any]:
 def _plot(panels: int = 1) -> tuple[Any, Any]:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(3.6 if panels == 1 else 2.5 * panels, 2.7), layout="constrained")
+    figure = Figure(figsize=(3.8 if panels == 1 else 2.6 * panels, 2.7), layout="constrained")
     axes = figure.subplots(1, panels)
     for axis in np.atleast_1d(axes):
         axis.tick_params(labelsize=_TEXT - 1)

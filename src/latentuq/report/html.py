@@ -158,7 +158,7 @@ def _plots(content: Content) -> str:
         (draw_search(content), "Where every start of the search ended."),
         (draw_slices(content), "Slices of −ln p through the heaviest mode, and its Gaussian."),
     )
-    plots = [f"<figure>{_svg(one)}<figcaption>{text}</figcaption></figure>" for one, text in shown]
+    plots = [f"<figure>{svg(one)}<figcaption>{text}</figcaption></figure>" for one, text in shown]
     return f'<div class="plots">{"".join(plots)}</div>'
 
 
@@ -201,7 +201,7 @@ def _row(pictures: Iterable[str], size: str) -> str:
     return f'<div class="row {size}">{"".join(pictures)}</div>'
 
 
-def _svg(figure: Any) -> str:
+def svg(figure: Any) -> str:
     """A figure as inline SVG."""
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None})

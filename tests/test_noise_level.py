@@ -1,0 +1,57 @@
+"""The level of the noise that a linear Gaussian problem tells: the evidence is known exactly."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal
+
+import latentuq as lu
+
+DIM, SHAPE = 3, (6, 5)
+BASIS = jax.random.normal(jax.random.key(0), (30, DIM)) / 2
+
+
+def linear_prior(model_error):
+    return lu.prior_from(lambda u: (BASIS @ u).reshape(SHAPE), DIM, SHAPE, model_error)
+
+
+def observe(std, model_error, seed=1):
+    rng = np.random.default_rng(seed)
+    clean = np.asarray(BASIS) @ rng.normal(size=DIM) + model_error * rng.normal(size=30)
+    return (clean + std * rng.normal(size=30)).reshape(SHAPE)
+
+
+def exact_log_evidence(y, std, model_error):
+    covariance = np.asarray(BASIS @ BASIS.T) + (std**2 + model_error**2) * np.eye(30)
+    return multivariate_normal.logpdf(y.ravel(), cov=covariance)
+
+
+def test_it_is_where_the_exact_evidence_says():
+    y = observe(0.3, 0.05)
+    level = lu.estimate_noise(jax.random.key(0), linear_prior(0.05), lu.Gain(1.0), y)
+    grid = np.linspace(np.log(level.levels[0]), np.log(level.levels[-1]), 2001)
+    logs = np.array([exact_log_evidence(y, np.exp(each), 0.05) for each in grid])
+    weights = np.exp(logs - logs.max())
+    weights /= weights.sum()
+    mean = weights @ grid
+    spread = np.sqrt(weights @ (grid - mean) ** 2)
+    assert np.log(level.std) == pytest.approx(mean, abs=0.3 * spread)
+    assert np.log(level.high / level.low) / 2 == pytest.approx(spread, rel=0.3)
+    assert level.low < 0.3 < level.high or abs(np.log(level.std / 0.3)) < 3 * spread
+    exact = [exact_log_evidence(y, std, 0.05) for std in level.levels]
+    np.testing.assert_allclose(level.log_evidences, exact, atol=0.1)
+
+
+def test_data_without_noise_only_bound_it():
+    y = observe(0.0, 0.2)
+    level = lu.estimate_noise(jax.random.key(0), linear_prior(0.2), lu.Gain(1.0), y)
+    assert level.is_bound
+    assert level.std == level.levels[0]
+    assert "at most" in str(level)
+
+
+def test_data_that_do_not_vary_are_refused():
+    y = np.full(SHAPE, 0.5)
+    with pytest.raises(lu.UserError, match="do not vary"):
+        lu.estimate_noise(jax.random.key(0), linear_prior(0.1), lu.Gain(1.0), jnp.asarray(y))
