@@ -8,7 +8,7 @@ demo: env
 	$(BIN)/latentuq demo -o demo --force
 
 test: env-test check
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 check: env-test
 	$(BIN)/ruff check .

@@ -14,6 +14,11 @@ from latentuq.prior import FlowSize, VAESize
 from latentuq.training import FitConfig, ModelErrorConfig, TrainingConfig
 from latentuq.training.train import TrainedPrior, run_training
 
+# Two workers on two cores: each keeps to its own, since one XLA program hardly uses a second.
+if (_worker := os.environ.get("PYTEST_XDIST_WORKER", "")[2:]) and hasattr(os, "sched_setaffinity"):
+    _cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {_cores[int(_worker) % len(_cores)]})
+
 # Commands and documents run in processes of their own: what one has compiled serves the next.
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     _folder = tempfile.mkdtemp(prefix="latentuq-tests-")

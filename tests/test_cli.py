@@ -174,19 +174,21 @@ def test_models_lists_the_embedded_ones_with_their_metrics(tmp_path):
     assert mnist["train_seconds"] <= 30 * 60
 
 
-def test_demo_writes_a_sheet_and_keeps_what_is_there(tmp_path):
-    code, out, err = run("demo", "-o", "demo", cwd=tmp_path)
+def test_demo_writes_four_reports_and_keeps_what_is_there(tmp_path):
+    code, out, err = run("demo", "-o", "demo", "--budget", "preview", cwd=tmp_path)
     assert code == 0, err
-    assert "test_elbo" in out
-    sheet = tmp_path / "demo" / "prior_samples.png"
-    from PIL import Image
-
-    assert Image.open(sheet).size[0] > 800
-    before = sheet.read_bytes()
+    assert "demo/index.html" in out
+    index = (tmp_path / "demo" / "index.html").read_text()
+    for name in ("sparse95", "masknoise05", "blur", "solidmask"):
+        assert f'href="{name}/report.html"' in index
+        facts = json.loads((tmp_path / "demo" / name / "summary.json").read_text())
+        for mode in facts["modes"][:4]:
+            assert f"<figcaption>{mode['weight']:.1%}</figcaption>" in index
+        assert (tmp_path / "demo" / name / "report.html").stat().st_size > 100_000
     code, _, err = run("demo", "-o", "demo", cwd=tmp_path)
     assert code == 2
     assert "--force" in err
-    assert sheet.read_bytes() == before
+    assert (tmp_path / "demo" / "index.html").read_text() == index
 
 
 def test_a_problem_is_stated_saved_and_loaded(tmp_path, tiny_prior):

@@ -32,6 +32,7 @@ def demo(
     from latentuq.experiments import EXPERIMENTS, make_problem
     from latentuq.files import staged_folder
     from latentuq.posterior import solve
+    from latentuq.report.figures import draw_gallery
     from latentuq.report.index import Entry, make_index
     from latentuq.report.words import first_word
     from latentuq.report.write import write_report, write_summary
@@ -74,6 +75,8 @@ def demo(
         )
         page = make_index("latentuq: four corrupted digits", introduction, entries)
         (staged / "index.html").write_text(page, encoding="utf-8")
+        gallery = draw_gallery({entry.name: entry.content for entry in entries})
+        gallery.savefig(staged / "overview.png", dpi=130)
     if as_json:
         typer.echo(json.dumps({"index": str(output / "index.html"), "reports": summaries}))
         return

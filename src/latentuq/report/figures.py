@@ -1,6 +1,6 @@
 """The figures of a report, for papers and slides: every one can be saved as PNG, SVG or PDF."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -110,6 +110,26 @@ def draw_slices(content: Content) -> Any:
     first = np.atleast_1d(axes)[0]
     first.set_ylabel("$-\\ln p$ above the centre", fontsize=_TEXT)
     first.legend(frameon=False, fontsize=_TEXT - 1)
+    return figure
+
+
+def draw_gallery(contents: Mapping[str, Content]) -> Any:
+    """Data, most probable image, mean, standard deviation and truth of several reports."""
+    figure, axes = _sheet(len(contents), 5, 1.5)
+    titles = ("data", "most probable", "posterior mean", "standard deviation", "truth")
+    for row, (name, content) in zip(axes, contents.items(), strict=True):
+        truth = content.map_image * np.nan if content.truth is None else content.truth
+        pixels = (
+            grey_pixels(content.data, *data_range(content.data)),
+            grey_pixels(content.map_image),
+            grey_pixels(content.mean),
+            heat_pixels(content.std, heat_range(content)),
+            grey_pixels(truth),
+        )
+        first = content is next(iter(contents.values()))
+        for axis, each, title in zip(row, pixels, titles, strict=True):
+            _show(axis, each, title if first else "")
+        row[0].set_ylabel(name, fontsize=_TEXT)
     return figure
 
 
