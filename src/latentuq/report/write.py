@@ -132,9 +132,26 @@ def _write_fits(folder: Path, post: Posterior, observation: Observation) -> None
         from astropy.io import fits
     except ImportError as error:
         raise UserError("Writing FITS needs astropy: pip install latentuq[fits].") from error
-    scale, header = observation.scaling.scale, observation.header
+    scale = observation.scaling.scale
+    header = _adapted(observation.header, np.shape(post.mean), observation.values.shape)
     for name, values in (
         ("mean", observation.scaling.from_unit(np.asarray(post.mean))),
         ("std", scale * np.asarray(post.std)),
     ):
         fits.writeto(folder / f"{name}.fits", values.astype(np.float32), header)
+
+
+def _adapted(header: Any, shape: tuple[int, ...], data_shape: tuple[int, ...]) -> Any:
+    """The header of an image for a map that may have more pixels on the same sky."""
+    header = header.copy()
+    for word in ("BSCALE", "BZERO", "BLANK", "CHECKSUM", "DATASUM"):
+        header.remove(word, ignore_missing=True)
+    # FITS counts axes from the last one on; pixel centres are whole numbers.
+    for axis, (fine, coarse) in enumerate(zip(shape[::-1], data_shape[::-1], strict=False), 1):
+        ratio = fine / coarse
+        if f"CRPIX{axis}" in header:
+            header[f"CRPIX{axis}"] = (header[f"CRPIX{axis}"] - 0.5) * ratio + 0.5
+        for word in (f"CDELT{axis}", *(f"CD{row}_{axis}" for row in (1, 2))):
+            if word in header:
+                header[word] /= ratio
+    return header
