@@ -184,6 +184,7 @@ def test_demo_writes_four_reports_and_keeps_what_is_there(tmp_path):
         facts = json.loads((tmp_path / "demo" / name / "summary.json").read_text())
         for mode in facts["modes"][:4]:
             assert f"<figcaption>{mode['weight']:.1%}</figcaption>" in index
+        assert sum(facts["digits"]) == pytest.approx(1, abs=0.01)
         assert (tmp_path / "demo" / name / "report.html").stat().st_size > 100_000
     code, _, err = run("demo", "-o", "demo", cwd=tmp_path)
     assert code == 2

@@ -43,12 +43,27 @@ def test_it_is_where_the_exact_evidence_says():
     np.testing.assert_allclose(level.log_evidences, exact, atol=0.1)
 
 
+@pytest.mark.parametrize("std", [0.2, 0.26])
+def test_many_data_have_a_narrow_peak(std):
+    """Far narrower than the distance between the first levels, wherever it lies between them."""
+    basis = jax.random.normal(jax.random.key(1), (784, DIM)) / 4
+    prior = lu.prior_from(lambda u: (basis @ u).reshape(28, 28), DIM, (28, 28), 0.01)
+    rng = np.random.default_rng(0)
+    y = (np.asarray(basis) @ rng.normal(size=DIM) + std * rng.normal(size=784)).reshape(28, 28)
+    level = lu.estimate_noise(jax.random.key(0), prior, lu.Gain(1.0), y)
+    spread = 1 / np.sqrt(2 * 784)
+    residual = y.ravel() - np.asarray(basis) @ np.linalg.lstsq(basis, y.ravel())[0]
+    best = np.sqrt(np.sum(residual**2) / (784 - DIM))
+    assert np.log(level.std / best) == pytest.approx(0, abs=0.5 * spread)
+    assert np.log(level.high / level.low) / 2 == pytest.approx(spread, rel=0.3)
+
+
 def test_data_without_noise_only_bound_it():
     y = observe(0.0, 0.2)
     level = lu.estimate_noise(jax.random.key(0), linear_prior(0.2), lu.Gain(1.0), y)
     assert level.is_bound
     assert level.std == level.levels[0]
-    assert "at most" in str(level)
+    assert "or less" in str(level)
 
 
 def test_data_that_do_not_vary_are_refused():

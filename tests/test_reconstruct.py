@@ -99,6 +99,7 @@ def test_the_page_says_what_the_summary_says(report):
     assert f"{facts['log_evidence']:.3f} ± {facts['log_evidence_error']:.3f}" in page
     assert f"p-value {facts['predictive_p_value']:.2g}" in page
     assert "truth</figcaption>" in page
+    assert f"off by {facts['rms_error_of_mean']:.3f}" in page
     assert "reconstruct clean.npy" in page
     assert not re.search(r'(src|href)="(?!data:|#)', page), "the page must open offline"
 
@@ -108,6 +109,8 @@ def test_the_posterior_comes_back(report, folder):
     plain = xarray.open_dataset(path / "posterior.nc")
     assert plain["mean"].shape == SHAPE
     assert plain.attrs["verdict"] == facts["verdict"]
+    assert plain.attrs["command"].startswith("latentuq reconstruct clean.npy")
+    assert plain.attrs["seed"] == "0"
     post = lu.load_posterior(path / "posterior.nc", prior=folder / "tiny.safetensors")
     assert post.verdict == facts["verdict"]
     assert post.log_evidence == pytest.approx(facts["log_evidence"])
@@ -134,12 +137,14 @@ def test_fits_keeps_units_and_coordinates(monkeypatch, capsys, folder):
     header = fits.Header({"CRPIX1": 3.0, "CRVAL1": 150.1, "CTYPE1": "RA---TAN", "BUNIT": "Jy"})
     flags = np.zeros(SHAPE, np.int16)
     flags[:, 5:] = 4
+    errors = np.full(SHAPE, 6500.0)
     counts = np.rint(60000 * np.clip(clean, 0, 1)).astype(np.uint16)
     units = [fits.PrimaryHDU(), fits.ImageHDU(counts, header, name="SCI")]
-    fits.HDUList([*units, fits.ImageHDU(flags, name="DQ")]).writeto(folder / "sky.fits")
+    units += [fits.ImageHDU(flags, name="DQ"), fits.ImageHDU(errors, name="ERR")]
+    fits.HDUList(units).writeto(folder / "sky.fits")
     code, _, err = call(
         monkeypatch, capsys, folder, "sky.fits[SCI]", *MODEL, "--quality", "sky.fits[DQ]",
-        "--noise", "0.1", "--budget", "preview", "-o", "sky",
+        "--noise", "sky.fits[ERR]", "--budget", "preview", "-o", "sky",
     )  # fmt: skip
     assert code == 0, err
     mean, mean_header = fits.getdata(folder / "sky" / "mean.fits", header=True)
@@ -150,11 +155,40 @@ def test_fits_keeps_units_and_coordinates(monkeypatch, capsys, folder):
     post = lu.load_posterior(folder / "sky" / "posterior.nc", prior=folder / "tiny.safetensors")
     np.testing.assert_allclose(mean / 65535, post.mean, atol=1e-4)
     assert not np.asarray(post.problem.observed)[:, 5:].any()
+    np.testing.assert_allclose(post.problem.noise.std, 6500 / 65535, rtol=1e-5)
     code, _, err = call(
-        monkeypatch, capsys, folder, "sky.fits[SCI]", *MODEL, "--mask", "sky.fits[DQ]", "-o", "m"
+        monkeypatch, capsys, folder, "sky.fits[SCI]", *MODEL, "--mask", "sky.fits[2]", "-o", "m"
     )
     assert code == 2
     assert "--quality" in err
+
+
+def test_maps_finer_than_their_data_have_finer_coordinates(tmp_path):
+    from astropy.io import fits
+    from astropy.wcs import WCS
+
+    from latentuq.report.write import _adapted
+
+    wcs = WCS(naxis=2)
+    wcs.wcs.ctype = ["RA---TAN", "DEC--TAN"]
+    wcs.wcs.crpix, wcs.wcs.crval, wcs.wcs.cdelt = [2.0, 3.0], [150.0, 2.0], [-0.1, 0.1]
+    header = fits.PrimaryHDU(np.zeros((4, 4)), wcs.to_header()).header
+    fine = WCS(_adapted(header, (8, 8), (4, 4)))
+    # The first coarse pixel covers the first two fine ones each way.
+    expected = wcs.pixel_to_world_values(0, 0)
+    np.testing.assert_allclose(fine.pixel_to_world_values(0.5, 0.5), expected)
+
+
+def test_data_that_are_no_image(monkeypatch, capsys, folder):
+    matrix = np.random.default_rng(0).normal(size=(20, 48)) / 7
+    np.save(folder / "matrix.npy", matrix)
+    np.save(folder / "numbers.npy", matrix @ np.load(folder / "clean.npy").ravel())
+    code, _, err = call(
+        monkeypatch, capsys, folder, "numbers.npy", *MODEL, "--matrix", "matrix.npy",
+        "--noise", "0.1", "--budget", "preview", "-o", "numbers",
+    )  # fmt: skip
+    assert code == 0, err
+    assert "data</figcaption>" in (folder / "numbers" / "report.html").read_text()
 
 
 def bad_files(folder):
@@ -179,6 +213,9 @@ def bad_files(folder):
         (["seen.npy", "--noise", "-0.1"], ["negative"]),
         (["seen.npy", "--noise", "lots"], ["lots"]),
         (["seen.npy", "--mask", "diagonal:3"], ["columns", "rows", "box", "random"]),
+        (["seen.npy", "--mask", "stripes"], ["columns", "rows", "box", "random"]),
+        (["seen.npy", "--corrupt", "--noise", "wide.npy"], ["(9, 9)"]),
+        (["seen.npy", "-o", "new/folder/report", "--budget", "huge"], ["preview"]),
         (["seen.npy", "-o", "full"], ["full", "--force"]),
         (["seen.npy", "-o", "afile"], ["afile"]),
         (["seen.npy", "-o", "/proc/nowhere/report"], ["/proc/nowhere"]),
@@ -223,6 +260,7 @@ def test_an_interrupt_leaves_nothing(folder):
     )
     while process.poll() is None and not list(folder.glob(".interrupted.*")):
         time.sleep(0.05)
+    time.sleep(4)  # The inference is under way.
     process.send_signal(signal.SIGINT)
     _, err = process.communicate()
     assert process.returncode == 130, err

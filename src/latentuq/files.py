@@ -4,7 +4,7 @@ import contextlib
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from latentuq.errors import UserError
@@ -45,8 +45,10 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def staged_folder(path: Path, force: bool = False) -> Iterator[Path]:
-    """Yield an empty folder beside `path` whose files move into `path` when the block succeeds.
+def staged_folder(
+    path: Path, force: bool = False, replaced: Collection[str] = ()
+) -> Iterator[Path]:
+    """Yield an empty folder whose files move into `path` when the block succeeds.
 
     On any failure, an interrupt included, nothing is left of it and `path` is as it was. Files in
     `path` that have other names stay.
@@ -54,6 +56,7 @@ def staged_folder(path: Path, force: bool = False) -> Iterator[Path]:
     Args:
         path: Where the files shall be; made if it is missing.
         force: Whether files of the same names may be replaced.
+        replaced: Names in `path` that belong to the writer: they go even if not written anew.
 
     Raises:
         UserError: `path` is not empty and force was not given, or cannot be written.
@@ -62,21 +65,36 @@ def staged_folder(path: Path, force: bool = False) -> Iterator[Path]:
         raise UserError(f"Cannot write to {path}: it is a file, not a folder.")
     if path.is_dir() and any(path.iterdir()) and not force:
         raise UserError(f"{path} exists and is not empty; --force writes to it all the same.")
-    beside = path.absolute().with_name(f".{path.absolute().name}.{secrets.token_hex(4)}")
+    # In the folder, or else in the nearest that exists: a rename must not cross file systems.
+    whole = path.absolute()
+    home = next(each for each in (whole, *whole.parents) if each.is_dir())
+    beside = home / f".{whole.name}.{secrets.token_hex(4)}"
     try:
-        make_folder(beside)
+        beside.mkdir()
         yield beside
-        for source in sorted(beside.rglob("*")):
-            target = path / source.relative_to(beside)
-            if source.is_dir():
-                make_folder(target)
-            else:
-                make_folder(target.parent)
-                os.replace(source, target)
+        _settle(beside, path, replaced)
     except OSError as error:
+        # An error about some other file (a missing input, say) is not ours to explain.
+        place = None if error.filename is None else Path(error.filename).absolute()
+        if place is not None and not {beside, whole} & {place, *place.parents}:
+            raise
         raise UserError(f"Cannot write to {path}: {_reason(error)}.") from error
     finally:
         shutil.rmtree(beside, ignore_errors=True)
+
+
+def _settle(source: Path, target: Path, replaced: Collection[str]) -> None:
+    """Moves files from one folder to another, once it is known that nothing is in the way."""
+    files = {file.relative_to(source): file for file in source.rglob("*") if file.is_file()}
+    for name in files:
+        if (target / name).is_dir():
+            raise UserError(f"Cannot write {target / name}: it is a folder.")
+    for name in replaced:
+        if Path(name) not in files:
+            (target / name).unlink(missing_ok=True)
+    for name, file in sorted(files.items()):
+        make_folder((target / name).parent)
+        os.replace(file, target / name)
 
 
 def read_path(path: object) -> Path:

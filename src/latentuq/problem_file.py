@@ -32,7 +32,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Float
 
-from latentuq.data.images import existing_file, read_image, read_npy, real_values
+from latentuq.data.images import existing_file, read_array, read_fits_header
 from latentuq.errors import UserError
 from latentuq.files import atomic_path
 from latentuq.noise import GaussianNoise
@@ -101,16 +101,19 @@ def load_problem(path: str | Path, prior: GenerativePrior | None = None) -> Inve
         prior: The prior, in place of the one that the file names.
     """
     content = read_problem_file(path)
-    if prior is None:
-        if content.prior is None:
-            raise UserError(f'{path} names no prior; add a line such as prior = "mnist".')
-        beside = Path(path).parent / content.prior
-        prior = load_prior(beside if beside.is_file() else content.prior)
-        if content.model_error is not None:
-            prior = prior.with_model_error(content.model_error)
+    prior = read_prior(content, path) if prior is None else prior
     if content.y is None:
         raise UserError(f'{path} names no data; add a line such as y = "observation.npy".')
     return InverseProblem(prior, content.operator, content.noise, in_prior_units(content.y, prior))
+
+
+def read_prior(content: ProblemFile, path: str | Path) -> GenerativePrior:
+    """The prior that a problem file names, with the model error that it names."""
+    if content.prior is None:
+        raise UserError(f'{path} names no prior; add a line such as prior = "mnist".')
+    beside = Path(path).parent / content.prior
+    prior = load_prior(beside if beside.is_file() else content.prior)
+    return prior if content.model_error is None else prior.with_model_error(content.model_error)
 
 
 def read_problem_file(path: str | Path) -> ProblemFile:
@@ -144,14 +147,6 @@ def read_problem_file(path: str | Path) -> ProblemFile:
     )
 
 
-def read_array(path: Path) -> np.ndarray:
-    """An array of any shape from `.npy`, or one image from the other formats."""
-    if path.suffix.lower() != ".npy":
-        return read_image(path)
-    path = existing_file(path)
-    return real_values(read_npy(path), str(path))
-
-
 def in_prior_units(y: np.ndarray, prior: GenerativePrior) -> np.ndarray:
     """Data from a file on the prior's scale: whole numbers are in units of its training files."""
     return prior.scaling.to_unit(y) if y.dtype.kind in "uib" else y
@@ -161,11 +156,13 @@ def read_mask(text: str, folder: Path = Path()) -> Operator:
     """A mask from a rule such as `columns:10-23`, or from an image file (0 = hidden)."""
     if is_mask_text(text):
         return parse_mask(text)
-    if ":" in text and not (folder / text).exists():
+    path = folder / text
+    if not path.suffix and not path.exists():
         return parse_mask(text)  # No rule either: it says which there are.
-    if text.lower().endswith("[dq]"):
+    header = read_fits_header(path)
+    if header is not None and str(header.get("EXTNAME", "")).strip().upper() == "DQ":
         raise UserError(f"{text} holds data-quality flags, where 0 is good: give it as --quality.")
-    image = read_array(folder / text)
+    image = read_array(path)
     # Image files hold 0 and 255 where arrays hold 0 and 1.
     highest = image.max(initial=0)
     return Mask(image / highest if image.dtype.kind in "ui" and highest > 1 else image)

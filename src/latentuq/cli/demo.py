@@ -4,11 +4,18 @@ import json
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from latentuq.cli.progress import Bar, Stages
+from latentuq.cli.progress import Bar
+
+if TYPE_CHECKING:
+    from latentuq.posterior import Posterior
+    from latentuq.prior import GenerativePrior
+
+# Draws that the classifier reads.
+_READ = 1000
 
 
 def demo(
@@ -22,10 +29,9 @@ def demo(
     as_json: Annotated[bool, typer.Option("--json", help="Print the summaries as JSON.")] = False,
 ) -> None:
     """Reconstruct four corrupted digits, with a report on each and an index of them all."""
-    from latentuq.compilation import CompileClock, keep_compiled
+    from latentuq.compilation import keep_compiled
 
     keep_compiled()
-    clock = CompileClock()
     import jax
 
     from latentuq.data import load_digits
@@ -40,10 +46,9 @@ def demo(
 
     command = shlex.join(["latentuq", *sys.argv[1:]])
     summaries: dict[str, Any] = {}
-    entries = []
+    entries, lines = [], []
     with staged_folder(output, force) as staged:
         prior = load_prior(model)
-        stages = Stages(clock)
         for place, (name, experiment) in enumerate(EXPERIMENTS.items()):
             truth = load_digits().digit(experiment.image)
             problem = make_problem(prior, name, truth)
@@ -51,7 +56,7 @@ def demo(
             solve_key, report_key = jax.random.split(key)
             folder = staged / name
             folder.mkdir()
-            with Bar(quiet=as_json, stages=stages) as bar:
+            with Bar(quiet=as_json) as bar:
                 post = solve(solve_key, problem, budget=budget, progress=bar.show)
                 bar.say("Writing the report.")
                 content, facts = write_report(
@@ -63,15 +68,15 @@ def demo(
                     command=command,
                     seed=seed,
                 )
+            facts["digits"] = _digits(prior, post)
             write_summary(folder, facts)
             summaries[name] = facts
-            entries.append(Entry(name, experiment.summary, first_word(post), content))
-            if not as_json:
-                typer.echo(f"{name}: {experiment.summary}\n  {post!r}")
-        stages.mark("write")
+            note = f"Read as digits: {_in_words(facts['digits'])}."
+            entries.append(Entry(name, experiment.summary, note, first_word(post), content))
+            lines += [f"{name}: {experiment.summary}", f"  {post!r}", f"  {note}"]
         introduction = (
             f"The paper's four corruptions of test digits under the prior {prior.card.name}."
-            " A name leads to the whole report."
+            " A name leads to the whole report. Blue-grey pixels are missing."
         )
         page = make_index("latentuq: four corrupted digits", introduction, entries)
         (staged / "index.html").write_text(page, encoding="utf-8")
@@ -80,4 +85,23 @@ def demo(
     if as_json:
         typer.echo(json.dumps({"index": str(output / "index.html"), "reports": summaries}))
         return
-    typer.echo(f"Open {output / 'index.html'} in a browser.")
+    typer.echo("\n".join([*lines, f"Open {output / 'index.html'} in a browser."]))
+
+
+def _digits(prior: "GenerativePrior", post: "Posterior") -> list[float]:
+    """Probabilities of the ten digits: what a classifier sees in posterior draws."""
+    import jax
+    import numpy as np
+
+    from latentuq.calibration.classifier import load_classifier
+    from latentuq.posterior.maps import decode_images
+
+    images = decode_images(prior, post.sample(jax.random.fold_in(post.key, 3), _READ))
+    probabilities = np.asarray(load_classifier().probabilities(images))
+    return [round(float(each), 4) for each in probabilities.mean(axis=0)]
+
+
+def _in_words(digits: list[float]) -> str:
+    """Those of at least one per cent, the most probable first."""
+    order = sorted(range(len(digits)), key=lambda digit: -digits[digit])
+    return ", ".join(f"{digit} {digits[digit]:.0%}" for digit in order if digits[digit] >= 0.01)

@@ -107,7 +107,9 @@ class ProblemFlags(NamedTuple):
     quality: str | None = None
 
 
-def problem_from_flags(flags: ProblemFlags, shape: tuple[int, ...]) -> "ProblemFile":
+def problem_from_flags(
+    flags: ProblemFlags, shape: tuple[int, ...], scale: float = 1.0
+) -> "ProblemFile":
     """Turns flags into operator and noise for images of one shape.
 
     Gain, blur, downsampling, projection and matrix act in this order; the mask says which of the
@@ -116,6 +118,7 @@ def problem_from_flags(flags: ProblemFlags, shape: tuple[int, ...]) -> "ProblemF
     Args:
         flags: The flags as given.
         shape: Shape of the prior's images.
+        scale: What the data were divided by; maps of the noise are in the data's units.
     """
     from latentuq.problem_file import ProblemFile, read_problem_file
 
@@ -127,7 +130,7 @@ def problem_from_flags(flags: ProblemFlags, shape: tuple[int, ...]) -> "ProblemF
             )
         content = read_problem_file(flags.problem)
         return content._replace(operator=content.operator.bind(shape))
-    return ProblemFile(_operator(flags, shape), _noise(flags))
+    return ProblemFile(_operator(flags, shape), _noise(flags, scale))
 
 
 def _operator(flags: ProblemFlags, shape: tuple[int, ...]) -> "Operator":
@@ -168,7 +171,7 @@ def _blur(text: str, boundary: str) -> "Operator":
     return Blur(sigma, *map(int, sides), boundary=boundary)
 
 
-def _noise(flags: ProblemFlags) -> "GaussianNoise":
+def _noise(flags: ProblemFlags, scale: float) -> "GaussianNoise":
     from latentuq.noise import GaussianNoise
     from latentuq.problem_file import read_array
 
@@ -178,8 +181,18 @@ def _noise(flags: ProblemFlags) -> "GaussianNoise":
     if flags.covariance is not None:
         return GaussianNoise(covariance=read_array(flags.covariance))
     if flags.variance is not None:
-        return GaussianNoise(variance=_numbers_or_array(flags.variance))
-    return GaussianNoise(0.0 if flags.noise is None else _numbers_or_array(flags.noise))
+        return GaussianNoise(variance=_noise_level(flags.variance, scale, power=2))
+    return GaussianNoise(0.0 if flags.noise is None else _noise_level(flags.noise, scale, power=1))
+
+
+def _noise_level(text: str, scale: float, power: int) -> float | list[float] | np.ndarray:
+    """Numbers are on the scale of [0, 1]; whole numbers of a map have the range of their kind."""
+    from latentuq.data.observation import full_scale
+
+    values = _numbers_or_array(text)
+    if not isinstance(values, np.ndarray):
+        return values
+    return values / (full_scale(values) if values.dtype.kind in "ui" else scale) ** power
 
 
 def _numbers_or_array(text: str) -> float | list[float] | np.ndarray:

@@ -9,6 +9,7 @@ from latentuq.cli import STARTED
 if TYPE_CHECKING:
     from latentuq.compilation import CompileClock
 
+SEARCHING = "Searching for modes (a first run compiles, half a minute)."
 # The stage that each message of the inference ends.
 _STAGES = {"map": "search", "modes": "search", "fitted": "fit", "certified": "certify"}
 
@@ -29,15 +30,18 @@ class Stages:
         self.seconds["compile"] = round(compiled, 3)
         self.last, self.compiled = now, compiled
 
+    def follow(self, progress: Any) -> None:
+        """Marks what a message of the inference ends."""
+        self.mark(_STAGES[progress.stage])
+
 
 class Bar:
     """A line that says what is going on, where people look."""
 
-    def __init__(self, quiet: bool, stages: Stages):
+    def __init__(self, quiet: bool):
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-        self.stages = stages
         self.progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -46,8 +50,7 @@ class Bar:
             transient=True,
             disable=quiet or not sys.stderr.isatty(),
         )
-        text = "Searching for modes (a first run compiles, half a minute)."
-        self.task = self.progress.add_task(text, total=len(_STAGES) + 1)
+        self.task = self.progress.add_task(SEARCHING, total=len(_STAGES) + 1)
 
     def __enter__(self) -> "Bar":
         self.progress.start()
@@ -62,6 +65,5 @@ class Bar:
 
     def show(self, progress: Any) -> None:
         """Moves on to the next stage."""
-        self.stages.mark(_STAGES[progress.stage])
         done = [*_STAGES].index(progress.stage) + 1
         self.progress.update(self.task, completed=done, description=progress.message)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from latentuq.cli import problem_options as options
-from latentuq.cli.progress import Bar, Stages
+from latentuq.cli.progress import SEARCHING, Bar, Stages
 from latentuq.errors import UserError
 
 if TYPE_CHECKING:
@@ -34,7 +34,10 @@ def reconstruct(
         Path | None,
         typer.Option("-o", "--output", help="Folder of the report; default: IMAGE's name."),
     ] = None,
-    model: Annotated[str, typer.Option(help="Embedded model or model file.")] = "mnist",
+    model: Annotated[
+        str | None,
+        typer.Option(help="Embedded model or model file; default: that of --problem, or mnist."),
+    ] = None,
     gain: options.GainOption = None,
     blur: options.BlurOption = None,
     boundary: options.BoundaryOption = None,
@@ -72,15 +75,14 @@ def reconstruct(
     from latentuq.compilation import CompileClock, keep_compiled
 
     keep_compiled()
-    clock = CompileClock()
+    stages = Stages(CompileClock())
     import jax
 
     from latentuq.data.observation import read_observation
     from latentuq.files import staged_folder
     from latentuq.posterior import solve
     from latentuq.report.words import give_advice
-    from latentuq.report.write import write_report, write_summary
-    from latentuq.store import load_prior
+    from latentuq.report.write import FILES, write_report, write_summary
 
     estimated = noise == AUTO
     flags = options.ProblemFlags(
@@ -101,20 +103,25 @@ def reconstruct(
     if estimated and corrupt:
         raise UserError("--corrupt adds noise of a known level: give it instead of --noise auto.")
     folder = output or Path(f"{Path(image.partition('[')[0]).stem}-report")
-    with staged_folder(folder, force) as staged:
-        prior = load_prior(model)
-        observation = read_observation(image)
+    with staged_folder(folder, force, FILES) as staged:
+        prior = _prior(model, from_file)
+        observation = read_observation(image, prior.scaling)
         keys = jax.random.split(jax.random.key(seed), 4)
         problem, truth = _state(keys[0], prior, flags, observation, corrupt, resize)
-        stages = Stages(clock)
         stages.mark("start-up")
         level = None
-        with Bar(quiet=as_json, stages=stages) as bar:
+
+        def follow(progress: Any) -> None:
+            stages.follow(progress)
+            bar.show(progress)
+
+        with Bar(quiet=as_json) as bar:
             if estimated:
                 bar.say("Estimating the noise.")
                 problem, level = _with_noise(keys[1], problem)
                 stages.mark("noise")
-            post = solve(keys[2], problem, budget=budget, progress=bar.show)
+                bar.say(SEARCHING)
+            post = solve(keys[2], problem, budget=budget, progress=follow)
             stages.mark("certify")
             bar.say("Writing the report.")
             _, facts = write_report(
@@ -143,6 +150,18 @@ def reconstruct(
     typer.echo(f"Report: {folder / 'report.html'}")
 
 
+def _prior(model: str | None, problem_file: Path | None) -> "GenerativePrior":
+    """The prior that was asked for, or that of a problem file."""
+    from latentuq.problem_file import read_prior, read_problem_file
+    from latentuq.store import load_prior
+
+    if model is None and problem_file is not None:
+        content = read_problem_file(problem_file)
+        if content.prior is not None:
+            return read_prior(content, problem_file)
+    return load_prior(model or "mnist")
+
+
 def _state(
     key: Any,
     prior: "GenerativePrior",
@@ -158,7 +177,9 @@ def _state(
     from latentuq.data.observation import resize
     from latentuq.problem import InverseProblem
 
-    content = options.problem_from_flags(flags, prior.shape)
+    # Maps of the noise in FITS files have the units of the data.
+    scale = 1.0 if observation.header is None else observation.scaling.scale
+    content = options.problem_from_flags(flags, prior.shape, scale)
     wanted = prior.shape if corrupt else content.operator.output_shape
     values = observation.values
     if values.shape != wanted:
@@ -173,6 +194,7 @@ def _state(
         return InverseProblem(prior, content.operator, content.noise, values), None
     if np.isnan(values).any():
         raise UserError("A clean image has no missing pixels: fill them or leave out --corrupt.")
+    content.noise.check(content.operator.output_shape)
     y = content.operator.apply(jnp.asarray(values, jnp.float32))
     y = np.asarray(y + content.noise.sample(key, y.shape))
     return InverseProblem(prior, content.operator, content.noise, y), values

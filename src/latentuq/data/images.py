@@ -41,6 +41,14 @@ def read_image(path: str | os.PathLike[str]) -> np.ndarray:
     return image
 
 
+def read_array(path: str | os.PathLike[str]) -> np.ndarray:
+    """An array of any shape from `.npy`, or one image from the other formats."""
+    if Path(path).suffix.lower() != ".npy":
+        return read_image(path)
+    path = existing_file(path)
+    return real_values(read_npy(path), str(path))
+
+
 def write_image(path: str | os.PathLike[str], array: object) -> None:
     """Write one image in one step; the suffix decides the format.
 

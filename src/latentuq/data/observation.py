@@ -6,9 +6,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from latentuq.data.images import read_fits_header, read_image
+from latentuq.data.images import read_array, read_fits_header
 from latentuq.data.scaling import Scaling
 from latentuq.errors import UserError
+
+# What says nothing about the units of an image: the range of its kind of number does.
+_UNIT = Scaling(0.0, 1.0)
+_COMMON = (_UNIT, Scaling(0.0, 255.0))
 
 
 class Observation(NamedTuple):
@@ -20,19 +24,26 @@ class Observation(NamedTuple):
         header: Of a FITS file; None for others.
     """
 
-    values: Float[np.ndarray, "height width"]
+    values: Float[np.ndarray, "*data"]
     scaling: Scaling
     header: Any | None
 
 
-def read_observation(path: str) -> Observation:
-    """Reads an image; 8 and 16 bits are scaled to [0, 1], other numbers are taken as they are.
+def read_observation(path: str, trained: Scaling = _UNIT) -> Observation:
+    """Reads data: whole numbers are scaled to [0, 1], other numbers are taken as they are.
+
+    Whole numbers are divided by 255 or 65535 if they have 8 or 16 bits, unless the prior was
+    trained on files of another range: then they are taken to be in the units of those.
 
     Args:
-        path: The file; `file.fits[1]` or `file.fits[SCI]` chooses an extension.
+        path: An image; `file.fits[1]` or `file.fits[SCI]` chooses an extension. A `.npy` file may
+            hold an array of any shape.
+        trained: Scaling of the prior's training files.
     """
-    raw = read_image(path)
-    scaling = Scaling(0.0, {"uint8": 255.0, "uint16": 65535.0}.get(str(raw.dtype), 1.0))
+    raw = read_array(path)
+    scaling = _UNIT
+    if raw.dtype.kind in "uib":
+        scaling = trained if trained not in _COMMON else Scaling(0.0, full_scale(raw))
     values = scaling.to_unit(raw).astype(np.float64)
     if np.isnan(values).all():
         raise UserError(f"{path} holds nothing but missing pixels (NaN).")
@@ -46,6 +57,11 @@ def read_observation(path: str) -> Observation:
             stacklevel=2,
         )
     return Observation(values, scaling, read_fits_header(path))
+
+
+def full_scale(raw: np.ndarray) -> float:
+    """The largest number that 8 or 16 unsigned bits hold; 1 for any other kind."""
+    return {"uint8": 255.0, "uint16": 65535.0}.get(str(raw.dtype), 1.0)
 
 
 def resize(values: Float[np.ndarray, "height width"], shape: tuple[int, ...]) -> np.ndarray:

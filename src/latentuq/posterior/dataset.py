@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 KIND = "latentuq posterior"
 FORMAT = 1
-_PROVENANCE = ("latentuq_version", "jax_version", "model", "model_checksum")
+_PROVENANCE = ("latentuq_version", "jax_version", "model", "model_checksum", "command", "seed")
 _OPTIONAL = ("reduced_chi_squared", "predictive_p_value")
 _COUNTS = ("forwards", "gradients", "jacobians", "hessians")
 _FLOATS = ("khat", "ess", "missed_mass", "new_basin_chance")

@@ -13,12 +13,14 @@ from latentuq.posterior.solve import solve
 from latentuq.prior import GenerativePrior
 from latentuq.problem import InverseProblem
 
-# Levels from the spread of the data down to a hundredth of it, then twice around the best of them,
-# at these distances in standard deviations.
+# Levels from the spread of the data down to a hundredth of it; then three at a time, about the top
+# of the parabola through the best and its neighbours, until these are closer than two standard
+# deviations; and last some within two standard deviations of it.
 _COARSE = 7
 _RANGE = 100.0
-_FINE = (-2.0, -1.0, 0.0, 1.0, 2.0)
-_ROUNDS = 2
+_ROUNDS = 6
+_CLOSE = 2.0
+_LAST = (-2.0, -1.0, 0.0, 1.0, 2.0)
 # The data only bound the level if the lowest is no less probable than this, in nats.
 _BOUND = 2.0
 
@@ -27,8 +29,8 @@ class NoiseLevel(NamedTuple):
     """Standard deviation of white noise, estimated from the data.
 
     Attributes:
-        std: Posterior mean, of ln std under a flat prior; the lowest level if the data only bound
-            it.
+        std: exp of the posterior mean of ln std, under a flat prior between the lowest and the
+            highest level; the lowest level if the data only bound it.
         low: 16 % quantile.
         high: 84 % quantile.
         levels: Standard deviations that were tried, ascending.
@@ -48,7 +50,7 @@ class NoiseLevel(NamedTuple):
 
     def __str__(self) -> str:
         if self.is_bound:
-            return f"at most {self.high:.2g}: less noise explains the data as well"
+            return f"about {self.high:.2g} or less: none at all explains the data as well"
         return f"{self.std:.3g} ({self.low:.3g} to {self.high:.3g})"
 
 
@@ -58,7 +60,7 @@ def estimate_noise(
     operator: Operator,
     y: Float[np.ndarray, "*data"],
 ) -> NoiseLevel:
-    """Maximises the evidence over the level of white noise, by a dozen previews of the posterior.
+    """Weighs levels of white noise by the evidence, with some twenty previews of the posterior.
 
     Args:
         key: Randomness; all levels share it, so that their evidences differ by the level alone.
@@ -76,14 +78,20 @@ def estimate_noise(
         for log_std in logs:
             noise = GaussianNoise(float(np.exp(log_std)))
             post = solve(key, InverseProblem(prior, operator, noise, y), budget="preview")
-            found[float(log_std)] = post.log_evidence
+            if np.isfinite(post.log_evidence):
+                found[float(log_std)] = post.log_evidence
+        if not found:
+            raise UserError("The level of the noise cannot be estimated: no level has an evidence.")
 
     top = np.log(spread)
     try_levels(np.linspace(top - np.log(_RANGE), top, _COARSE))
     for _ in range(_ROUNDS):
-        mean, low, high = _posterior(found)
-        near = mean + (high - low) / 2 * np.array(_FINE)
-        try_levels(near[(near > min(found)) & (near < max(found))])
+        peak = _parabola(found)
+        if peak is None or peak.reach < _CLOSE * peak.width:
+            break
+        try_levels(peak.place + peak.reach / 4 * np.array((-1, 0, 1)))
+    if (peak := _parabola(found)) is not None:
+        try_levels(np.clip(peak.place + peak.width * np.array(_LAST), min(found), max(found)))
     mean, low, high = np.exp(_posterior(found))
     logs = sorted(found)
     level = NoiseLevel(
@@ -96,11 +104,33 @@ def estimate_noise(
     return level._replace(std=float(level.levels[0])) if level.is_bound else level
 
 
+class _Peak(NamedTuple):
+    """Top of a parabola, its standard deviation, and how far its outer points are from it."""
+
+    place: float
+    width: float
+    reach: float
+
+
+def _parabola(found: dict[float, float]) -> _Peak | None:
+    """Through the best level and its neighbours; None if it is the lowest or the highest."""
+    logs = sorted(found)
+    best = max(range(len(logs)), key=lambda index: found[logs[index]])
+    if best in (0, len(logs) - 1):
+        return None
+    near = np.array(logs[best - 1 : best + 2])
+    curvature, slope, _ = np.polyfit(near - near[1], [found[each] for each in near], 2)
+    place = float(np.clip(near[1] - slope / (2 * curvature), near[0], near[2]))
+    reach = float(max(near[2] - place, place - near[0]))
+    return _Peak(place, float(1 / np.sqrt(-2 * curvature)), reach)
+
+
 def _posterior(found: dict[float, float]) -> tuple[float, float, float]:
     """Mean of ln std, and its 16 and 84 % quantiles, from interpolated evidences."""
     logs = np.array(sorted(found))
     curve = PchipInterpolator(logs, [found[each] for each in logs])
-    grid = np.linspace(logs[0], logs[-1], 4001)
+    # Fine enough for a peak that is a thousandth of the range wide.
+    grid = np.linspace(logs[0], logs[-1], 20001)
     values = curve(grid)
     weights = np.exp(values - values.max())
     weights /= weights.sum()

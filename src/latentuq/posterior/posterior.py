@@ -239,7 +239,7 @@ class Posterior:
         """
         drawn = None
         if samples and self._has_draws:
-            u_key, image_key = jax.random.split(jax.random.fold_in(self.key, 1))
+            u_key, image_key = jax.random.split(jax.random.split(self.key, 3)[2])
             us, images = self.sample(u_key, samples), None
             if (problem := self.problem) is not None:
                 images = draw_images(jax.random.split(image_key, samples), problem, us).draws

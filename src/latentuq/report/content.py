@@ -24,7 +24,6 @@ _PER_MODE = 96
 _FOR_COMPONENTS = 512
 _COMPONENTS = 3
 _POINTS = 1500
-_SLICES = 3
 
 
 class ModeCard(NamedTuple):
@@ -85,16 +84,30 @@ class Slice(NamedTuple):
     """-ln p through the heaviest mode's Gaussian, against the Gaussian itself.
 
     Attributes:
-        width: Standard deviation of the Gaussian along this axis.
+        name: Which axis it is.
+        width: Standard deviation of the Gaussian along it.
         steps: In standard deviations.
         exact: -ln p(u | y), less its value at the centre.
         fitted: Half the square of the steps.
     """
 
+    name: str
     width: float
     steps: Float[np.ndarray, " steps"]
     exact: Float[np.ndarray, " steps"]
     fitted: Float[np.ndarray, " steps"]
+
+
+class Comparison(NamedTuple):
+    """The answer beside the truth.
+
+    Attributes:
+        rms_error_of_mean: Over all pixels.
+        inside_90_percent: Share of the pixels whose true value lies in their 90 % interval.
+    """
+
+    rms_error_of_mean: float
+    inside_90_percent: float
 
 
 class Content(NamedTuple):
@@ -105,6 +118,7 @@ class Content(NamedTuple):
     mean: Float[np.ndarray, "height width"]
     std: Float[np.ndarray, "height width"]
     truth: Float[np.ndarray, "height width"] | None
+    comparison: Comparison | None
     cards: tuple[ModeCard, ...]
     rest: float
     samples: Float[np.ndarray, "n height width"]
@@ -159,6 +173,7 @@ def collect(
         mean=np.asarray(post.mean),
         std=np.asarray(post.std),
         truth=truth,
+        comparison=None if truth is None else _compare(post, truth),
         cards=tuple(cards),
         rest=max(0.0, 1.0 - sum(card.weight for card in cards)),
         samples=images[:_SAMPLES],
@@ -169,6 +184,13 @@ def collect(
         search_modes=_places(np.asarray(post.inference.search.modes), shown),
         slices=_slices(post),
     )
+
+
+def _compare(post: Posterior, truth: Float[np.ndarray, "height width"]) -> Comparison:
+    low, high = np.asarray(post.quantile(np.array([0.05, 0.95])))
+    inside = (truth >= low) & (truth <= high)
+    error = np.asarray(post.mean) - truth
+    return Comparison(float(np.sqrt(np.mean(error**2))), float(np.mean(inside)))
 
 
 def _shown_modes(post: Posterior) -> list[int]:
@@ -187,8 +209,10 @@ def _images_of_mode(
     with np.errstate(divide="ignore"):
         log_weights = np.asarray(post.log_weights, np.float64) + np.log(shares)
     rng = host_generator(choose_key)
-    chosen = rng.permutation(systematic_index(rng, log_weights, _PER_MODE))
-    us = jnp.asarray(np.asarray(post.draws)[chosen])
+    us = jnp.tile(post.modes[mode], (_PER_MODE, 1))
+    if np.isfinite(log_weights).any():
+        chosen = rng.permutation(systematic_index(rng, log_weights, _PER_MODE))
+        us = jnp.asarray(np.asarray(post.draws)[chosen])
     keys = jax.random.split(image_key, _PER_MODE)
     return np.asarray(draw_images(keys, problem, us).draws)
 
@@ -242,8 +266,8 @@ def _latent_view(key: Key[Array, ""], post: Posterior, shown: list[int]) -> Late
         axis /= np.linalg.norm(axis)
         off = np.eye(post.dim) - np.outer(axis, axis)
         axes = np.column_stack([axis, np.linalg.eigh(off @ spread @ off)[1][:, -1]])
-    if axes.shape[1] < 2:  # u is one number.
-        axes = np.column_stack([axes, np.zeros(post.dim)])
+    if post.dim == 1:  # There is no second direction.
+        axes = np.array([[1.0, 0.0]])
     centres = np.asarray(post.modes)[shown] @ axes
     return LatentView(us @ axes, _places(mode, shown), centres, parted)
 
@@ -260,10 +284,11 @@ def _slices(post: Posterior) -> tuple[Slice, ...]:
     factor = np.asarray(post.inference.factors[0], np.float64)
     vectors, widths, _ = np.linalg.svd(factor)
     steps = np.linspace(-3, 3, 41)
-    chosen = sorted({0, post.dim // 2, post.dim - 1})[:_SLICES]
+    names = {post.dim // 2: "middle axis", post.dim - 1: "narrowest axis", 0: "widest axis"}
+    chosen = sorted(names)
     points = [centre + steps[:, None] * widths[axis] * vectors[:, axis] for axis in chosen]
     exact = -np.asarray(post.log_prob(np.concatenate([*points, centre[None]])), np.float64)
     return tuple(
-        Slice(float(widths[axis]), steps, part - exact[-1], 0.5 * steps**2)
+        Slice(names[axis], float(widths[axis]), steps, part - exact[-1], 0.5 * steps**2)
         for axis, part in zip(chosen, np.split(exact[:-1], len(chosen)), strict=True)
     )

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from latentuq.report.content import Content
+from latentuq.report.content import Content, Slice
 from latentuq.report.palette import grey_pixels, heat_pixels, mode_colour
 
 _TEXT = 9
@@ -98,18 +98,40 @@ def draw_search(content: Content) -> Any:
 
 
 def draw_slices(content: Content) -> Any:
-    """-ln p through the heaviest mode against its Gaussian."""
+    """-ln p through the heaviest mode against its Gaussian, all axes."""
     figure, axes = _plot(len(content.slices))
-    names = ("widest axis", "middle axis", "narrowest axis")
-    for axis, one, name in zip(np.atleast_1d(axes), content.slices, names, strict=False):
-        axis.plot(one.steps, one.exact, color="#0072b2", label="exact")
-        axis.plot(one.steps, one.fitted, color="#d55e00", linestyle="--", label="Gaussian")
-        axis.set_ylim(-0.5, 12)
-        axis.set_title(f"{name}, sd {one.width:.2g}", fontsize=_TEXT)
-        axis.set_xlabel("standard deviations", fontsize=_TEXT)
-    first = np.atleast_1d(axes)[0]
-    first.set_ylabel("$-\\ln p$ above the centre", fontsize=_TEXT)
-    first.legend(frameon=False, fontsize=_TEXT - 1)
+    for place, (axis, one) in enumerate(zip(np.atleast_1d(axes), content.slices, strict=True)):
+        _plot_slice(axis, one, first=not place)
+    return figure
+
+
+def draw_slice(content: Content, place: int) -> Any:
+    """The same for one axis."""
+    figure, axis = _plot()
+    _plot_slice(axis, content.slices[place], first=True)
+    return figure
+
+
+def _plot_slice(axis: Any, one: Slice, first: bool) -> None:
+    axis.plot(one.steps, one.exact, color="#0072b2", label="exact")
+    axis.plot(one.steps, one.fitted, color="#d55e00", linestyle="--", label="Gaussian")
+    axis.set_ylim(-0.5, 12)
+    axis.set_title(f"{one.name}, sd {one.width:.2g}", fontsize=_TEXT)
+    axis.set_xlabel("standard deviations", fontsize=_TEXT)
+    if first:
+        axis.set_ylabel("$-\\ln p$ above the centre", fontsize=_TEXT)
+        axis.legend(frameon=False, fontsize=_TEXT - 1)
+
+
+def draw_data(content: Content) -> Any:
+    """Data that are no image, and the range of what samples would have made."""
+    figure, axis = _plot()
+    places = np.arange(content.data.size)
+    low, high = np.quantile(content.replicates.reshape(len(content.replicates), -1), (0, 1), axis=0)
+    axis.fill_between(places, low, high, color="#56b4e9", alpha=0.5, label="samples")
+    axis.plot(places, content.data.ravel(), ".", markersize=3, color="black", label="data")
+    axis.set_xlabel("datum", fontsize=_TEXT)
+    axis.legend(frameon=False, fontsize=_TEXT - 1)
     return figure
 
 

@@ -3,6 +3,7 @@
 import base64
 import html
 import io
+import re
 from collections.abc import Iterable, Mapping
 from importlib import resources
 from typing import Any
@@ -13,7 +14,14 @@ from jaxtyping import UInt8
 from latentuq.inference.importance import khat_threshold
 from latentuq.posterior import Posterior
 from latentuq.report.content import Content
-from latentuq.report.figures import data_range, draw_latent, draw_search, draw_slices, heat_range
+from latentuq.report.figures import (
+    data_range,
+    draw_data,
+    draw_latent,
+    draw_search,
+    draw_slice,
+    heat_range,
+)
 from latentuq.report.palette import grey_pixels, heat_pixels, mode_colour
 from latentuq.report.words import explain_fit, explain_verdict, first_word, give_advice
 
@@ -58,7 +66,7 @@ def picture(pixels: UInt8[np.ndarray, "height width 3"], caption: str = "", text
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, "PNG", optimize=True)
     source = base64.b64encode(buffer.getvalue()).decode()
-    alt = html.escape(text or caption)
+    alt = html.escape(text or caption.replace("<br>", ", "))
     image = f'<img src="data:image/png;base64,{source}" alt="{alt}">'
     note = f"<figcaption>{caption}</figcaption>" if caption else ""
     return f"<figure>{image}{note}</figure>"
@@ -66,9 +74,7 @@ def picture(pixels: UInt8[np.ndarray, "height width 3"], caption: str = "", text
 
 def _overview(content: Content) -> str:
     high = heat_range(content)
-    shown = []
-    if content.data.ndim == 2:
-        shown.append(picture(grey_pixels(content.data, *data_range(content.data)), "data"))
+    shown = [_data(content)]
     shown += [
         picture(grey_pixels(content.map_image), "most probable"),
         picture(grey_pixels(content.mean), "posterior mean"),
@@ -77,8 +83,22 @@ def _overview(content: Content) -> str:
     if content.truth is not None:
         shown.append(picture(grey_pixels(content.truth), "truth"))
     missing = content.data.ndim == 2 and np.isnan(content.data).any()
-    note = '<p class="note">Blue-grey pixels are missing.</p>' if missing else ""
-    return _row(shown, "large") + note
+    notes = ["Blue-grey pixels are missing."] if missing else []
+    if (found := content.comparison) is not None:
+        notes.append(
+            f"Beside the truth: the mean is off by {found.rms_error_of_mean:.3f} (root mean"
+            f" square), and {found.inside_90_percent:.1%} of the pixels lie in their 90 % intervals."
+        )
+    return _row(shown, "large") + "".join(f'<p class="note">{note}</p>' for note in notes)
+
+
+def _data(content: Content) -> str:
+    """The data as an image, or as a plot if they are none."""
+    if content.data.ndim != 2:
+        return _plot(draw_data(content), "data")
+    low, high = data_range(content.data)
+    scale = "" if (low, high) == (0, 1) else f"<br>{low:.2g} to {high:.2g}"
+    return picture(grey_pixels(content.data, low, high), f"data{scale}")
 
 
 def _headline(post: Posterior) -> str:
@@ -124,15 +144,15 @@ def _cards(content: Content) -> str:
 def _samples(post: Posterior, content: Content) -> str:
     samples = _row([picture(grey_pixels(each), text="sample") for each in content.samples], "tiny")
     text = "<p>Clean images that are consistent with the data, the generator's error included.</p>"
+    check = html.escape(explain_fit(post))
     if content.data.ndim != 2:
-        return text + samples
+        return f"{text}{samples}<p>{check}</p>"
     limits = data_range(content.data)
     seen = [picture(grey_pixels(each, *limits), text="replicate") for each in content.replicates]
     data = picture(grey_pixels(content.data, *limits), "data")
-    check = html.escape(explain_fit(post))
     return (
         f"{text}{samples}<p>The same, seen as the instrument would have seen them, with fresh"
-        f" noise, and the data. {check}</p>{_row([data, *seen], 'tiny')}"
+        f" noise, beside the data. {check}</p>{_row([data, *seen], 'tiny')}"
     )
 
 
@@ -153,13 +173,24 @@ def _components(content: Content) -> str:
 
 
 def _plots(content: Content) -> str:
-    shown = (
+    shown = [
         (draw_latent(content), "Posterior draws of u, coloured by mode (grey: modes not shown)."),
         (draw_search(content), "Where every start of the search ended."),
-        (draw_slices(content), "Slices of −ln p through the heaviest mode, and its Gaussian."),
-    )
-    plots = [f"<figure>{svg(one)}<figcaption>{text}</figcaption></figure>" for one, text in shown]
+    ]
+    plots = [_plot(figure, html.escape(text)) for figure, text in shown]
+    plots += [
+        _plot(
+            draw_slice(content, place), f"A slice of −ln p through the heaviest mode, {one.name}."
+        )
+        for place, one in enumerate(content.slices)
+    ]
     return f'<div class="plots">{"".join(plots)}</div>'
+
+
+def _plot(figure: Any, caption: str) -> str:
+    """A figure with its caption."""
+    image = f'<div role="img" aria-label="{caption}">{svg(figure)}</div>'
+    return f"<figure>{image}<figcaption>{caption}</figcaption></figure>"
 
 
 def _certificate(post: Posterior) -> str:
@@ -202,8 +233,11 @@ def _row(pictures: Iterable[str], size: str) -> str:
 
 
 def svg(figure: Any) -> str:
-    """A figure as inline SVG."""
+    """A figure as inline SVG, without the names that several on a page would share."""
+    import matplotlib as mpl
+
     buffer = io.StringIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None})
+    with mpl.rc_context({"svg.hashsalt": "latentuq"}):
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
     text = buffer.getvalue()
-    return text[text.index("<svg") :]
+    return re.sub(r' id="[A-Za-z0-9.]+_\d+"', "", text[text.index("<svg") :])

@@ -19,27 +19,28 @@ class Entry(NamedTuple):
     Attributes:
         name: Heading, and the folder of the report.
         summary: One sentence.
+        note: Another one, about the answer.
         verdict: Its first word.
         content: What the report shows.
     """
 
     name: str
     summary: str
+    note: str
     verdict: str
     content: Content
 
 
-def make_index(title: str, introduction: str, entries: Sequence[Entry], ending: str = "") -> str:
+def make_index(title: str, introduction: str, entries: Sequence[Entry]) -> str:
     """The page: data, most probable image, mean, standard deviation, truth and modes of each.
 
     Args:
         title: Of the page.
         introduction: A paragraph.
         entries: The reports.
-        ending: HTML that follows them.
     """
     rows = "".join(_row(entry) for entry in entries)
-    return wrap(title, f"<p>{html.escape(introduction)}</p>{rows}{ending}")
+    return wrap(title, f"<p>{html.escape(introduction)}</p>{rows}")
 
 
 def _row(entry: Entry) -> str:
@@ -63,6 +64,7 @@ def _row(entry: Entry) -> str:
         f" <small>{html.escape(entry.verdict)}</small></h2>"
         f"<p>{html.escape(entry.summary)}</p>"
         f'<div class="row large">{"".join(shown)}</div>'
-        f'<p class="note">Modes and their probabilities</p><div class="modes">{modes}</div>'
+        f'<p class="note">Modes and their probabilities. {html.escape(entry.note)}</p>'
+        f'<div class="modes">{modes}</div>'
         "</section>\n"
     )

@@ -29,13 +29,13 @@ def explain_fit(post: Posterior) -> str:
         return ""
     shown = f"Posterior predictive p-value {p_value:.2g}."
     if p_value < WORST_FIT:
-        return f"{shown} The data do not look like that: no answer under this model is reliable."
+        return f"{shown} The model does not make such data: no answer under it is reliable."
     if p_value > 0.99:
         return (
-            f"{shown} The data fit better than expected: the noise or the model's error is smaller"
-            " than stated, so that uncertainties are rather too large."
+            f"{shown} The data fit better than the model's own: noise or model error are assumed"
+            " larger than they are here, and uncertainties rather too large than too small."
         )
-    return f"{shown} The data look like that."
+    return f"{shown} The model makes such data."
 
 
 def give_advice(post: Posterior) -> list[str]:
@@ -52,5 +52,5 @@ def give_advice(post: Posterior) -> list[str]:
             "Use a prior that was trained on images like this one (latentuq train).",
         ]
     else:
-        advice.append("Give the inference more time: --budget thorough.")
+        advice.append("Give the inference more time (--budget), or another --seed.")
     return [*advice, "Until then take the samples as a sketch, not as probabilities."]

@@ -1,6 +1,8 @@
 """The files of a report."""
 
+import dataclasses
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,9 @@ from latentuq.posterior import NoiseLevel, Posterior
 from latentuq.report.content import Content, collect
 from latentuq.report.figures import FIGURES
 from latentuq.report.html import make_page
+
+FILES = ("report.html", "summary.json", "posterior.nc", "mean.fits", "std.fits")
+"""What a report may consist of, besides its figures."""
 
 _FORMATS = ("png", "svg")
 
@@ -47,9 +52,11 @@ def write_report(
     Returns:
         What is shown, and the summary.
     """
+    made = {"command": command} | ({} if seed is None else {"seed": str(seed)})
+    post = dataclasses.replace(post, provenance={**post.provenance, **made})
     content = collect(key, post, truth)
-    facts = summarise(post, content, command, seed)
-    provenance = _provenance(post, command, seed)
+    facts = summarise(post, content)
+    provenance = _provenance(post)
     if noise_level is not None:
         provenance["estimated noise"] = str(noise_level)
         facts["noise"] = {
@@ -77,9 +84,7 @@ def write_summary(folder: Path, facts: dict[str, Any]) -> None:
     (folder / "summary.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
 
 
-def summarise(
-    post: Posterior, content: Content, command: str = "", seed: int | None = None
-) -> dict[str, Any]:
+def summarise(post: Posterior, content: Content) -> dict[str, Any]:
     """The numbers of a report."""
     d = post.diagnostics
     facts: dict[str, Any] = {
@@ -106,21 +111,15 @@ def summarise(
         "predictive_p_value": d.predictive_p_value,
         "forward_equivalents": d.forward_equivalents,
         **post.provenance,
-        "command": command,
-        "seed": seed,
     }
-    if content.truth is not None:
-        error = content.mean - content.truth
-        low, high = np.asarray(post.quantile(np.array([0.05, 0.95])))
-        inside = (content.truth >= low) & (content.truth <= high)
-        facts["rms_error_of_mean"] = float(np.sqrt(np.mean(error**2)))
-        facts["inside_90_percent"] = float(np.mean(inside))
+    if content.comparison is not None:
+        facts |= content.comparison._asdict()
     # JSON knows no infinities.
     return json.loads(json.dumps(facts, default=float), parse_constant=lambda _: None)
 
 
-def _provenance(post: Posterior, command: str, seed: int | None) -> dict[str, str]:
-    rows = {"command": command, "seed": "" if seed is None else str(seed), **post.provenance}
+def _provenance(post: Posterior) -> dict[str, str]:
+    rows = dict(post.provenance)
     if post.problem is not None:
         rows["problem"] = post.problem.explain()
     return {name.replace("_", " "): value for name, value in rows.items() if value}
@@ -132,26 +131,37 @@ def _write_fits(folder: Path, post: Posterior, observation: Observation) -> None
         from astropy.io import fits
     except ImportError as error:
         raise UserError("Writing FITS needs astropy: pip install latentuq[fits].") from error
-    scale = observation.scaling.scale
     header = _adapted(observation.header, np.shape(post.mean), observation.values.shape)
     for name, values in (
         ("mean", observation.scaling.from_unit(np.asarray(post.mean))),
-        ("std", scale * np.asarray(post.std)),
+        ("std", observation.scaling.scale * np.asarray(post.std)),
     ):
-        fits.writeto(folder / f"{name}.fits", values.astype(np.float32), header)
+        fits.writeto(
+            folder / f"{name}.fits",
+            values.astype(np.float32),
+            header,
+            output_verify="silentfix+ignore",
+        )
 
 
 def _adapted(header: Any, shape: tuple[int, ...], data_shape: tuple[int, ...]) -> Any:
-    """The header of an image for a map that may have more pixels on the same sky."""
+    """The header of the data for a map, which may have more pixels on the same sky."""
+    from astropy.wcs import WCS
+
     header = header.copy()
     for word in ("BSCALE", "BZERO", "BLANK", "CHECKSUM", "DATASUM"):
         header.remove(word, ignore_missing=True)
-    # FITS counts axes from the last one on; pixel centres are whole numbers.
-    for axis, (fine, coarse) in enumerate(zip(shape[::-1], data_shape[::-1], strict=False), 1):
-        ratio = fine / coarse
-        if f"CRPIX{axis}" in header:
-            header[f"CRPIX{axis}"] = (header[f"CRPIX{axis}"] - 0.5) * ratio + 0.5
-        for word in (f"CDELT{axis}", *(f"CD{row}_{axis}" for row in (1, 2))):
-            if word in header:
-                header[word] /= ratio
+    if shape == data_shape and header.get("NAXIS", 2) == 2:
+        return header
+    ratios = np.array(shape[::-1]) / np.array(data_shape[::-1])
+    with warnings.catch_warnings(action="ignore"):
+        wcs = WCS(header).sub(2)
+    for word in WCS(header).to_header():
+        header.remove(word, ignore_missing=True)
+    for word in [*header["CD?_?"], *header["CTYPE*"], *header["CR????*"], *header["CDELT*"]]:
+        header.remove(word, ignore_missing=True)
+    # Pixel centres are whole numbers.
+    wcs.wcs.crpix = (wcs.wcs.crpix - 0.5) * ratios + 0.5
+    wcs.wcs.pc = wcs.wcs.get_pc() / ratios
+    header.update(wcs.to_header())
     return header
