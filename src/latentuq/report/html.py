@@ -87,7 +87,7 @@ def _overview(content: Content) -> str:
     if (found := content.comparison) is not None:
         notes.append(
             f"Beside the truth: the mean is off by {found.rms_error_of_mean:.3f} (root mean"
-            f" square), and {found.inside_90_percent:.1%} of the pixels lie in their 90 % intervals."
+            f" square), {found.inside_90_percent:.1%} of the pixels lie in their 90 % intervals."
         )
     return _row(shown, "large") + "".join(f'<p class="note">{note}</p>' for note in notes)
 
