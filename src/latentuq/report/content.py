@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Int, Key
 from latentuq.errors import UserError
 from latentuq.inference.chance import host_generator
 from latentuq.inference.importance import systematic_index
+from latentuq.inference.membership import responsibilities
 from latentuq.posterior import Posterior
 from latentuq.posterior.maps import draw_images
 from latentuq.problem import InverseProblem
@@ -148,11 +149,14 @@ def collect(
     sample_key, noise_key, mode_key, latent_key = jax.random.split(key, 4)
     shown = _shown_modes(post)
     images = np.asarray(post.sample_images(sample_key, _FOR_COMPONENTS))
+    shares = _shares(post, np.asarray(post.draws))
     data = int(np.sum(problem.observed))
     evidence = post.log_evidence
     cards = []
     for mode in shown:
-        within = _images_of_mode(jax.random.fold_in(mode_key, mode), post, problem, mode)
+        within = _images_of_mode(
+            jax.random.fold_in(mode_key, mode), post, problem, mode, shares[:, mode]
+        )
         cards.append(
             ModeCard(
                 image=np.asarray(post.mode_images[mode]),
@@ -201,11 +205,14 @@ def _shown_modes(post: Posterior) -> list[int]:
 
 
 def _images_of_mode(
-    key: Key[Array, ""], post: Posterior, problem: InverseProblem, mode: int
+    key: Key[Array, ""],
+    post: Posterior,
+    problem: InverseProblem,
+    mode: int,
+    shares: Float[np.ndarray, " draws"],
 ) -> Float[np.ndarray, "n height width"]:
-    """Clean images that belong to one mode."""
+    """Clean images that belong to one mode, given how much of each draw does."""
     choose_key, image_key = jax.random.split(key)
-    shares = np.asarray(post.responsibilities(post.draws))[:, mode]
     with np.errstate(divide="ignore"):
         log_weights = np.asarray(post.log_weights, np.float64) + np.log(shares)
     rng = host_generator(choose_key)
@@ -251,7 +258,7 @@ def _latent_view(key: Key[Array, ""], post: Posterior, shown: list[int]) -> Late
     """Two directions: what parts the two heaviest modes, if there are two, and the widest left."""
     sample_key, mode_key = jax.random.split(key)
     us = np.asarray(post.sample(sample_key, _POINTS), np.float64)
-    shares = np.asarray(post.responsibilities(us), np.float64)
+    shares = _shares(post, us)
     levels = host_generator(mode_key).uniform(size=(len(us), 1))
     mode = np.argmax(np.cumsum(shares, axis=1) > levels, axis=1)
     spread = np.cov(us.T).reshape(post.dim, post.dim)
@@ -270,6 +277,13 @@ def _latent_view(key: Key[Array, ""], post: Posterior, shown: list[int]) -> Late
         axes = np.array([[1.0, 0.0]])
     centres = np.asarray(post.modes)[shown] @ axes
     return LatentView(us @ axes, _places(mode, shown), centres, parted)
+
+
+def _shares(post: Posterior, us: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, "n modes"]:
+    """How much of each draw belongs to each mode, compiled: `Posterior.responsibilities` is not."""
+    inference = post.inference
+    by_component = responsibilities(inference.proposal.mixture, np.asarray(us, post.modes.dtype))
+    return by_component @ np.asarray(inference.membership, np.float64)
 
 
 def _places(modes: Int[np.ndarray, " n"], shown: list[int]) -> Int[np.ndarray, " n"]:

@@ -10,6 +10,8 @@ from latentuq.report.content import Content, Slice
 from latentuq.report.palette import grey_pixels, heat_pixels, mode_colour
 
 _TEXT = 9
+# Samples in a row.
+_COLUMNS = 12
 
 
 def draw_overview(content: Content) -> Any:
@@ -44,17 +46,26 @@ def draw_modes(content: Content) -> Any:
 
 def draw_samples(content: Content) -> Any:
     """Clean images, and under each what the instrument would have made of it."""
-    columns = min(12, len(content.samples))
-    rows = -(-len(content.samples) // columns)
-    twice = 2 if content.data.ndim == 2 else 1
-    figure, axes = _sheet(rows * twice, columns, 0.8)
-    limits = data_range(content.data)
-    for place, (sample, seen) in enumerate(zip(content.samples, content.replicates, strict=True)):
-        row, column = divmod(place, columns)
-        _show(axes[twice * row][column], grey_pixels(sample))
-        if twice == 2:
-            _show(axes[2 * row + 1][column], grey_pixels(seen, *limits))
+    samples = [grey_pixels(each) for each in content.samples]
+    rows = [_strip(samples[first : first + _COLUMNS]) for first in range(0, len(samples), _COLUMNS)]
+    if content.data.ndim == 2:
+        limits = data_range(content.data)
+        seen = [grey_pixels(each, *limits) for each in content.replicates]
+        strips = [_strip(seen[first : first + _COLUMNS]) for first in range(0, len(seen), _COLUMNS)]
+        rows = [row for pair in zip(rows, strips, strict=True) for row in pair]
+    figure, axes = _sheet(len(rows), 1, 0.8, width=0.8 * _COLUMNS)
+    for axis, row in zip(axes[:, 0], rows, strict=True):
+        _show(axis, row)
+        axis.set_axis_off()
     return figure
+
+
+def _strip(images: Sequence[np.ndarray]) -> np.ndarray:
+    """Images side by side, with white gaps."""
+    gap = np.full((images[0].shape[0], 2, 3), 255, np.uint8)
+    blank = np.full_like(images[0], 255)
+    filled = [*images, *[blank] * (_COLUMNS - len(images))]
+    return np.concatenate([part for each in filled for part in (each, gap)][:-1], axis=1)
 
 
 def draw_components(content: Content) -> Any:
@@ -182,10 +193,11 @@ def heat_range(content: Content) -> float:
     return max(float(np.nanmax(each)) for each in maps)
 
 
-def _sheet(rows: int, columns: int, side: float) -> tuple[Any, Any]:
+def _sheet(rows: int, columns: int, side: float, width: float | None = None) -> tuple[Any, Any]:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(side * columns, (side + 0.12) * rows), layout="constrained")
+    size = (width or side * columns, (side + 0.12) * rows)
+    figure = Figure(figsize=size, layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False)
 
 
