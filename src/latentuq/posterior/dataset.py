@@ -131,7 +131,9 @@ def make_samples(
     """Equally weighted draws as one chain, which is how ArviZ wants them."""
     import xarray
 
-    variables = {"u": (("chain", "draw", "latent"), np.asarray(us)[None])}
+    variables: dict[str, tuple[tuple[str, ...], np.ndarray]] = {
+        "u": (("chain", "draw", "latent"), np.asarray(us)[None])
+    }
     if images is not None:
         axes = _axes(images.ndim - 1)
         variables["x"] = (("chain", "draw", *axes), np.asarray(images)[None])

@@ -13,12 +13,12 @@ from latentuq.posterior.solve import solve
 from latentuq.prior import GenerativePrior
 from latentuq.problem import InverseProblem
 
-# Levels from the spread of the data down to a hundredth of it; then three at a time, about the top
-# of the parabola through the best and its neighbours, until these are closer than two standard
-# deviations; and last some within two standard deviations of it.
+# Levels from twice the spread of the data down to a hundredth of it; then halfway between the best
+# and its neighbours, until these are closer than two standard deviations of the parabola through
+# the three; and last some within two standard deviations of its top.
 _COARSE = 7
-_RANGE = 100.0
-_ROUNDS = 6
+_HIGHEST, _LOWEST = 2.0, 0.01
+_ROUNDS = 8
 _CLOSE = 2.0
 _LAST = (-2.0, -1.0, 0.0, 1.0, 2.0)
 # The data only bound the level if the lowest is no less probable than this, in nats.
@@ -83,13 +83,12 @@ def estimate_noise(
         if not found:
             raise UserError("The level of the noise cannot be estimated: no level has an evidence.")
 
-    top = np.log(spread)
-    try_levels(np.linspace(top - np.log(_RANGE), top, _COARSE))
+    try_levels(np.linspace(np.log(_LOWEST * spread), np.log(_HIGHEST * spread), _COARSE))
     for _ in range(_ROUNDS):
         peak = _parabola(found)
         if peak is None or peak.reach < _CLOSE * peak.width:
             break
-        try_levels(peak.place + peak.reach / 4 * np.array((-1, 0, 1)))
+        try_levels(peak.halfway)
     if (peak := _parabola(found)) is not None:
         try_levels(np.clip(peak.place + peak.width * np.array(_LAST), min(found), max(found)))
     mean, low, high = np.exp(_posterior(found))
@@ -105,24 +104,33 @@ def estimate_noise(
 
 
 class _Peak(NamedTuple):
-    """Top of a parabola, its standard deviation, and how far its outer points are from it."""
+    """The parabola through the best level and its neighbours.
+
+    Attributes:
+        place: Of its top.
+        width: Standard deviation of the Gaussian that it is the logarithm of.
+        reach: How far the farther neighbour is from the best level.
+        halfway: Levels between the best and its neighbours.
+    """
 
     place: float
     width: float
     reach: float
+    halfway: Float[np.ndarray, " 2"]
 
 
 def _parabola(found: dict[float, float]) -> _Peak | None:
-    """Through the best level and its neighbours; None if it is the lowest or the highest."""
+    """None if the best level is the lowest or the highest."""
     logs = sorted(found)
     best = max(range(len(logs)), key=lambda index: found[logs[index]])
     if best in (0, len(logs) - 1):
         return None
     near = np.array(logs[best - 1 : best + 2])
-    curvature, slope, _ = np.polyfit(near - near[1], [found[each] for each in near], 2)
+    gaps = near - near[1]
+    curvature, slope, _ = np.polyfit(gaps, [found[each] for each in near], 2)
     place = float(np.clip(near[1] - slope / (2 * curvature), near[0], near[2]))
-    reach = float(max(near[2] - place, place - near[0]))
-    return _Peak(place, float(1 / np.sqrt(-2 * curvature)), reach)
+    width = float(1 / np.sqrt(-2 * curvature))
+    return _Peak(place, width, float(np.max(np.abs(gaps))), near[[0, 2]] - gaps[[0, 2]] / 2)
 
 
 def _posterior(found: dict[float, float]) -> tuple[float, float, float]:
