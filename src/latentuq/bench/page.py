@@ -30,8 +30,8 @@ def write_page(cells: Cells, setup: dict[str, Any], folder: Path, command: str) 
 
 Written by `{command}` from [bench.json](bench.json), prior `{setup["model"]}` (sha256
 {setup["model_checksum"][:12]}). Every method ran in one process, or a few if the run was resumed,
-one after the other and then all again; slow ones ran once. Times are medians without compilation, which is listed apart. Ground
-truth: [references.md](references.md).
+one after the other and then all again; slow ones ran once. Times are medians without compilation,
+which is listed apart. Ground truth: [references.md](references.md).
 
 ![Error against time](bench.png)
 
