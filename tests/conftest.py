@@ -3,6 +3,7 @@
 import atexit
 import os
 import shutil
+import signal
 import tempfile
 
 import jax
@@ -15,9 +16,12 @@ from latentuq.training import FitConfig, ModelErrorConfig, TrainingConfig
 from latentuq.training.train import TrainedPrior, run_training
 
 # Two workers on two cores: each keeps to its own, since one XLA program hardly uses a second.
-if (_worker := os.environ.get("PYTEST_XDIST_WORKER", "")[2:]) and hasattr(os, "sched_setaffinity"):
-    _cores = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {_cores[int(_worker) % len(_cores)]})
+if _worker := os.environ.get("PYTEST_XDIST_WORKER", "")[2:]:
+    if hasattr(os, "sched_setaffinity"):
+        _cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {_cores[int(_worker) % len(_cores)]})
+    # Workers ignore interrupts, and so would the commands that tests start and interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Commands and documents run in processes of their own: what one has compiled serves the next.
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
