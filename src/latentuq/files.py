@@ -50,8 +50,8 @@ def staged_folder(
 ) -> Iterator[Path]:
     """Yield an empty folder whose files move into `path` when the block succeeds.
 
-    On any failure, an interrupt included, nothing is left of it and `path` is as it was. Files in
-    `path` that have other names stay.
+    On any failure in the block, an interrupt included, nothing is left of it and `path` is as it
+    was. Files in `path` that have other names stay.
 
     Args:
         path: Where the files shall be; made if it is missing.
