@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
+from jax.scipy.linalg import cho_factor, cho_solve
 from jaxtyping import Array, Bool, Float
 
 from latentuq.errors import UserError
@@ -138,6 +139,37 @@ def factor(
             columns = np.asarray(_each(operator, model_error.factors), np.float64).T
             return _factor_low_rank(noise_variance, model_variance, columns, observed, y)
     return _factor_dense(operator, noise, model_error, observed, y)
+
+
+def pull_back(
+    operator: Operator,
+    noise_variance: Float[Array, "*data"],
+    model_error: ModelError,
+    gap: Float[Array, "*data"],
+) -> Float[Array, "*shape"]:
+    """S_model A^T C^-1 gap for a disjoint A and independent noise, by the Woodbury identity.
+
+    Nothing is factored beforehand, so S_model may differ from call to call, under jit and vmap.
+
+    Args:
+        operator: A, bound and disjoint.
+        noise_variance: The diagonal of S_noise, infinite where nothing is observed.
+        model_error: S_model = D + F^T F, with its factors as rows.
+        gap: In the data, zero where nothing is observed.
+    """
+    # Each column of A has one entry at most: A D A^T is diagonal, and A^T 1 reads the entries off.
+    entries = transpose(operator, jnp.ones(operator.output_shape))
+    precision = jnp.ravel(1 / (noise_variance + operator.apply(entries * model_error.variance)))
+    rows = jax.vmap(lambda x: jnp.ravel(operator.apply(x)))(model_error.factors)
+    gap = jnp.ravel(gap)
+    common = jnp.zeros(0, gap.dtype)
+    if model_error.rank:
+        inner = jnp.eye(model_error.rank, dtype=gap.dtype) + (rows * precision) @ rows.T
+        common = cho_solve(cho_factor(inner), rows @ (precision * gap))
+    own = jnp.reshape(precision * (gap - common @ rows), operator.output_shape)
+    return model_error.variance * transpose(operator, own) + jnp.tensordot(
+        common, model_error.factors, 1
+    )
 
 
 def _disjoint_variance(

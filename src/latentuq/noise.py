@@ -1,5 +1,7 @@
 """Gaussian noise on the data: one level, a level per datum, or a full covariance."""
 
+import math
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -66,10 +68,11 @@ class GaussianNoise(eqx.Module):
 
     def sample(self, key: Key[Array, ""], shape: tuple[int, ...]) -> Float[Array, "*data"]:
         """Draws n ~ N(0, S_noise)."""
-        normal = jax.random.normal(key, shape)
-        if self.factor is None:
-            return self.std * normal
-        return (self.factor @ normal.ravel()).reshape(shape)
+        # Drawn flat: XLA compiles that several times faster than a shape.
+        normal = jax.random.normal(key, (math.prod(shape),))
+        if self.factor is not None:
+            return (self.factor @ normal).reshape(shape)
+        return self.std * normal.reshape(shape)
 
     def __repr__(self) -> str:
         if self.factor is not None:

@@ -12,13 +12,15 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Key
 
 from latentuq.arrays import read_real
-from latentuq.covariance import Whitening, factor
+from latentuq.covariance import DenseWhitening, Whitening, factor, pull_back
 from latentuq.errors import UserError
 from latentuq.noise import GaussianNoise
 from latentuq.operators import Operator
 from latentuq.prior import GenerativePrior, ModelError
 
 _LOG_TWO_PI = float(np.log(2 * np.pi))
+# Relative to the correction of an image: far less than its draws differ.
+_CG_ERROR = 1e-3
 _CG_STEPS = 200
 
 
@@ -146,27 +148,22 @@ class InverseProblem(eqx.Module):
         decoded, error = self.prior.generate(u), self.model_error
         gain = error.gain_at(decoded)
         x = decoded + gain * error.sample(error_key)
-        noise = self.whitening.whiten(self.noise.sample(noise_key, self.y.shape))
-        return x + self.correct(-self._whitened_residual(x) - noise, gain)
+        return x + self._correction(x, self.noise.sample(noise_key, self.y.shape), gain)
 
     def conditional_mean(self, decoded: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-        """E[x | u, y] for g(u) = `decoded`: the mean of `conditional_images`.
+        """E[x | u, y] for g(u) = `decoded`: the mean of `conditional_images`."""
+        nothing = jnp.zeros(self.y.shape, decoded.dtype)
+        return decoded + self._correction(decoded, nothing, self.model_error.gain_at(decoded))
 
-        It takes g in place of u because compilers do not notice that a network is evaluated twice.
-        """
-        gain = self.model_error.gain_at(decoded)
-        return decoded + self.correct(-self._whitened_residual(decoded), gain)
-
-    def correct(
-        self, gap: Float[Array, " data"], gain: Float[Array, "*shape"]
+    def _correction(
+        self, x: Float[Array, "*shape"], noise: Float[Array, "*data"], gain: Float[Array, "*shape"]
     ) -> Float[Array, "*shape"]:
-        """T S_model T A^T C_T^-1 of a gap in the data, which comes whitened: F^T v with F = W A.
-
-        C_T = S_noise + A T S_model T A^T, T = diag(gain). In whitened data it is
-        I + F (T S_model T - S_model) F^T, with eigenvalues of about the gain squared at most and at
-        least: a few dozen steps of conjugate gradients solve it.
-        """
+        """S A^T C^-1 [y - A x - noise] with the gain on both sides of S, and of S in C."""
         error = self.model_error
+        if not isinstance(self.whitening, DenseWhitening):
+            gap = jnp.where(self.observed, self.y - self.operator.apply(x) - noise, 0)
+            noise_variance = jnp.where(self.observed, self.noise.std**2, jnp.inf)
+            return pull_back(self.operator, noise_variance, error.scaled(gain), gap)
         image = jax.ShapeDtypeStruct(gain.shape, gain.dtype)
         transpose = jax.linear_transpose(self._forward, image)
 
@@ -174,11 +171,17 @@ class InverseProblem(eqx.Module):
             return gain * error.apply(gain * x)
 
         def covariance(v):
+            """In whitened data: I + F (T S T - S) F^T, T = diag(gain), F = W A.
+
+            Its eigenvalues are of about the gain squared at most and at least: a dozen steps of
+            conjugate gradients solve it.
+            """
             (back,) = transpose(v)
             return v + self._forward(scaled(back) - error.apply(back))
 
+        gap = -self._whitened_residual(x) - self.whitening.whiten(noise)
         if error.gain is not None:
-            gap, _ = jax.scipy.sparse.linalg.cg(covariance, gap, tol=1e-4, maxiter=_CG_STEPS)
+            gap, _ = jax.scipy.sparse.linalg.cg(covariance, gap, tol=_CG_ERROR, maxiter=_CG_STEPS)
         (back,) = transpose(gap)
         return scaled(back)
 

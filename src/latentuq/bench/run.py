@@ -190,7 +190,7 @@ def score_images(
         return {"energy": float("inf"), "crps": float("inf")}
     index = jax.random.choice(choose_key, len(finite), (_IMAGES,))
     us: Float[Array, "n dim"] = jnp.asarray(finite)[index]
-    images = np.asarray(draw_images(jax.random.split(image_key, _IMAGES), problem, us).draws)
+    images = np.asarray(draw_images(jax.random.split(image_key, _IMAGES), problem, us))
     return {
         "energy": energy_score(images, truth),
         "crps": float(np.mean(crps(images, truth))),

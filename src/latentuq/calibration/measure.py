@@ -64,7 +64,7 @@ def measure_draws(
     image_key, reference_key, seed_key = jax.random.split(key, 3)
     generator = np.random.default_rng(np.asarray(jax.random.key_data(seed_key)))
     keys = jax.random.split(image_key, len(draws))
-    images = np.asarray(draw_images(keys, problem, draws).draws)
+    images = np.asarray(draw_images(keys, problem, draws))
     hidden = hidden_pixels(problem)
     place = ranks(generator, images, truth.x)[hidden]
     spread = images.std(axis=0)[hidden]

@@ -15,15 +15,8 @@ from latentuq.problem import InverseProblem
 # Images made at once. Shorter chunks are filled up, so that one compilation serves them all.
 _CHUNK = 64
 # Draws behind the maps, fewer where so many images would be more numbers than this.
-_DRAWS = 4096
+_DRAWS = 2048
 _MOST_NUMBERS = 2**26
-
-
-class Images(NamedTuple):
-    """Images at some points u: E[x | u, y], and one draw of p(x | u, y) each."""
-
-    means: Float[Array, "n *shape"]
-    draws: Float[Array, "n *shape"]
 
 
 class ImageMaps(NamedTuple):
@@ -40,12 +33,10 @@ def _decode(prior: GenerativePrior, us: Float[Array, "n dim"]) -> Float[Array, "
 
 
 @eqx.filter_jit
-def _draw(problem: InverseProblem, keys: Key[Array, " n"], us: Float[Array, "n dim"]) -> Images:
-    def at_one_point(key, u):
-        mean = problem.conditional_mean(problem.prior.generate(u))
-        return Images(mean, problem.conditional_images(key, u))
-
-    return jax.vmap(at_one_point)(keys, us)
+def _draw(
+    problem: InverseProblem, keys: Key[Array, " n"], us: Float[Array, "n dim"]
+) -> Float[Array, "n *shape"]:
+    return jax.vmap(problem.conditional_images)(keys, us)
 
 
 def decode_images(prior: GenerativePrior, us: Float[Array, "n dim"]) -> Float[Array, "n *shape"]:
@@ -55,8 +46,8 @@ def decode_images(prior: GenerativePrior, us: Float[Array, "n dim"]) -> Float[Ar
 
 def draw_images(
     keys: Key[Array, " n"], problem: InverseProblem, us: Float[Array, "n dim"]
-) -> Images:
-    """Conditional mean and one draw at each u, with a key for each."""
+) -> Float[Array, "n *shape"]:
+    """One draw of p(x | u, y) at each u, with a key for each."""
     return in_chunks(partial(_draw, problem), _CHUNK, keys, us)
 
 
@@ -66,29 +57,15 @@ def map_draws(shape: tuple[int, ...]) -> int:
 
 
 def make_maps(key: Key[Array, ""], problem: InverseProblem, us: Float[Array, "n dim"]) -> ImageMaps:
-    """Maps of x from equally weighted draws of u.
-
-    Mean and variance use that p(x | u, y) has a mean in closed form, m(u): E[x] = <m>, and
-    var[x] = var(m) + <(x - m)^2> by the law of total variance.
-    """
-    n, shape = us.shape[0], problem.prior.shape
+    """Maps of x from equally weighted draws of u."""
+    n = us.shape[0]
     keys = jax.random.split(key, n)
-    ordered = np.empty((n, *shape), np.float32)
-    total, squares, within = np.zeros((3, *shape))
-    # Sums are centred on one of the images, for a variance that does not cancel.
-    reference = np.asarray(draw_images(keys[:1], problem, us[:1]).means[0], np.float64)
+    ordered = np.empty((n, *problem.prior.shape), np.float32)
     for start in range(0, n, _CHUNK):
         rows = slice(start, start + _CHUNK)
-        images = draw_images(keys[rows], problem, us[rows])
-        means, draws = np.asarray(images.means, np.float64), np.asarray(images.draws, np.float64)
-        total += np.sum(means - reference, axis=0)
-        squares += np.sum((means - reference) ** 2, axis=0)
-        within += np.sum((draws - means) ** 2, axis=0)
-        ordered[rows] = draws
+        ordered[rows] = draw_images(keys[rows], problem, us[rows])
     ordered.sort(axis=0)
-    gap = total / n
-    variance = np.maximum(squares / n - gap**2, 0) + within / n
-    mean, std = reference + gap, np.sqrt(variance)
+    mean, std = (fn(ordered, axis=0, dtype=np.float64) for fn in (np.mean, np.std))
     return ImageMaps(mean.astype(np.float32), std.astype(np.float32), ordered)
 
 

@@ -49,7 +49,7 @@ class Posterior:
 
     Everything about u is here for any density; what concerns images needs the problem, and says
     so in a `UserError` where there is none. The maps `mean`, `std` and `quantile` are made once,
-    when first asked for, from n = 4096 draws of u (fewer for images of more than 16384 pixels)
+    when first asked for, from n = 2048 draws of u (fewer for images of more than 32768 pixels)
     chosen by `key`. With n or ess, whichever is smaller, their Monte Carlo errors are at most about
     std / sqrt(n) for the mean, std / sqrt(2 n) for the standard deviation of a normal pixel, and
     sqrt(q (1 - q) / n) in probability for a quantile.
@@ -167,7 +167,7 @@ class Posterior:
         us = self.sample(u_key, n)
         if mean:
             return decode_images(problem.prior, us)
-        return draw_images(jax.random.split(image_key, n), problem, us).draws
+        return draw_images(jax.random.split(image_key, n), problem, us)
 
     def expect(
         self, fn: Callable[[Float[Array, " dim"]], Array]
@@ -242,7 +242,7 @@ class Posterior:
             u_key, image_key = jax.random.split(jax.random.split(self.key, 3)[2])
             us, images = self.sample(u_key, samples), None
             if (problem := self.problem) is not None:
-                images = draw_images(jax.random.split(image_key, samples), problem, us).draws
+                images = draw_images(jax.random.split(image_key, samples), problem, us)
             drawn = make_samples(us, images)
         write_posterior(path, self._contents(), drawn, force)
 

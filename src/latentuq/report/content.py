@@ -221,7 +221,7 @@ def _images_of_mode(
         chosen = rng.permutation(systematic_index(rng, log_weights, _PER_MODE))
         us = jnp.asarray(np.asarray(post.draws)[chosen])
     keys = jax.random.split(image_key, _PER_MODE)
-    return np.asarray(draw_images(keys, problem, us).draws)
+    return np.asarray(draw_images(keys, problem, us))
 
 
 def _replicates(
