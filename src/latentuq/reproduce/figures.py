@@ -23,6 +23,8 @@ _TEXT = 9
 _SHEET = 6
 # A digit with fewer draws than this gives no direction that parts it from another.
 _FEWEST = 20
+# Ends that spread over more nats than this need a logarithmic axis.
+_WIDE = 50.0
 _DIGITS = {4: MODES[0], 9: MODES[1]}
 _LINES = {
     LAPLACE: (MODES[0], "--"),
@@ -156,12 +158,13 @@ def draw_starts(cells: Cells, plan: Plan) -> Any:
             color=MODES[1],
             label="our search, from the prior",
         )
-        axis.set_yscale("symlog", linthresh=10)
+        if max(values.max(), ends.max()) > _WIDE:
+            axis.set_yscale("symlog", linthresh=10)
         axis.set_title(f"{model}: {MASKED}", fontsize=_TEXT)
         axis.set_xlabel("start, sorted")
-        axis.set_ylabel("$-\\ln p$ above the deepest end")
-        axis.set_ylim(bottom=-1)
-        axis.legend(frameon=False, fontsize=_TEXT - 1, loc="upper left")
+        axis.set_xticks([1, 5, 10, 15, 20])
+    axes[0][0].set_ylabel("$-\\ln p$ above the deepest end")
+    _legend(figure, axes[0])
     return figure
 
 
@@ -169,14 +172,14 @@ def draw_fits(cells: Cells, plan: Plan) -> Any:
     """Truth, data, and the images at the mode and at SVI's means."""
     figure, axes = _sheet(len(MODELS), 5, 1.6, 1.7)
     truth = grey_pixels(load_digits().digit(EXPERIMENTS[NOISY].image))
-    for row, model in zip(axes, MODELS, strict=True):
+    for place, (row, model) in enumerate(zip(axes, MODELS, strict=True)):
         y = np.asarray(plan.problem(model, NOISY).y)
         centres = [cells[f"gaussians {model}"][LAPLACE]["mean"]]
         centres += [cells[f"svi {model} {family}"]["mean"] for family in FAMILIES]
         panels = [truth, grey_pixels(y, *data_range(y)), *_decoded(plan.priors[model], centres)]
         titles = ["truth", "data", "EL2O (mode)", *(TITLES[family] for family in FAMILIES)]
         for axis, pixels, title in zip(row, panels, titles, strict=True):
-            _show(axis, pixels, title if row is axes[0] else "")
+            _show(axis, pixels, title if place == 0 else "")
         row[0].set_ylabel(model, fontsize=_TEXT)
     return figure
 
@@ -194,10 +197,7 @@ def draw_slices(cells: Cells, plan: Plan) -> Any:
             axis.set_ylim(-0.5, 9)
             axis.set_title(f"{model}: $u_{{{curve['direction']}}}$", fontsize=_TEXT)
         row[0].set_ylabel("$-\\ln p$ above the mode")
-    handles, labels = axes[0][0].get_legend_handles_labels()
-    figure.legend(
-        handles, labels, loc="outside lower center", ncols=5, frameon=False, fontsize=_TEXT - 1
-    )
+    _legend(figure, axes[0][:1])
     return figure
 
 
@@ -230,6 +230,22 @@ def _decoded(prior: GenerativePrior, us: Sequence[Sequence[float]]) -> list[Pixe
     return [grey_pixels(np.asarray(image, np.float64)) for image in images]
 
 
+def _legend(figure: Any, axes: Any) -> None:
+    """One legend below all panels."""
+    found = {}
+    for axis in axes:
+        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    figure.legend(
+        found.values(),
+        found.keys(),
+        loc="outside lower center",
+        ncols=len(found),
+        frameon=False,
+        fontsize=_TEXT - 1,
+    )
+
+
 def _same_range(axes: Any) -> None:
     """One range for panels that show the same plane."""
     for get, put in (("get_xlim", "set_xlim"), ("get_ylim", "set_ylim")):
@@ -249,6 +265,8 @@ def _plots(rows: int, columns: int, width: float, height: float) -> tuple[Any, A
     figure, axes = _sheet(rows, columns, width, height)
     for axis in axes.flat:
         axis.tick_params(labelsize=_TEXT - 1)
+        for label in (axis.xaxis.label, axis.yaxis.label):
+            label.set_size(_TEXT)
         for side in ("top", "right"):
             axis.spines[side].set_visible(False)
     return figure, axes

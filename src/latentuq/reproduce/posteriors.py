@@ -142,7 +142,7 @@ def _search(post: Posterior) -> dict[str, Any]:
         "starts": len(record.log_densities),
         "independent_starts": len(ends),
         "starts_needed": needed,
-        "ends": np.round(ends[:_STARTS], 3).tolist(),
+        "ends": np.round(ends[np.isfinite(ends)][:_STARTS], 3).tolist(),
     }
 
 
