@@ -162,9 +162,6 @@ def make_jobs(plan: Plan) -> dict[str, Job]:
             plan.problem(model, NOISY).log_density,
             np.array(cells[f"posterior {model} {NOISY}"]["map"]),
         )
-        for family in FAMILIES:
-            jobs[f"svi {model} {family}"] = _svi_job(plan, model, family)
-        jobs[f"slices {model}"] = lambda cells, model=model: _slices(plan, model, cells)
     jobs["noise"] = lambda _: _noise(plan.key("noise"))
     for samples in SAMPLES:
         jobs[f"samples {samples}"] = lambda _, samples=samples: _samples(plan, samples)
@@ -179,6 +176,10 @@ def make_jobs(plan: Plan) -> dict[str, Job]:
             load_digits(),
             _TRUTHS,
         )
+    for model in MODELS:
+        for family in FAMILIES:
+            jobs[f"svi {model} {family}"] = _svi_job(plan, model, family)
+        jobs[f"slices {model}"] = lambda cells, model=model: _slices(plan, model, cells)
     return jobs
 
 
