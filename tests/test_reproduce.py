@@ -377,6 +377,13 @@ def test_numbers_that_agree_need_no_reason(plan):
     assert "singular" in row
 
 
+def test_fewer_draws_are_explained_by_the_time_of_all(plan):
+    cells = make_cells()
+    cells[f"svi {THEIRS} full-rank"] |= {"samples": 32, "steps": 1000, "seconds": 6.0}
+    # 16 times the draws and 10 times the steps of 6 seconds.
+    assert "would take the paper's networks 16 minutes" in make_page(cells, make_setup(plan), "")
+
+
 def test_figures_are_drawn_at_web_size(plan, tmp_path):
     page = write_page(make_cells(), make_setup(plan), plan, tmp_path, "a command")
     assert page == tmp_path / "paper.md"
