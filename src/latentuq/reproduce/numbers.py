@@ -292,8 +292,8 @@ def _variational(cells: Cells) -> list[Row]:
                 str(published.SVI_SAMPLES),
                 *(str(cell["samples"]) for cell in found),
                 differs=any(cell["samples"] != published.SVI_SAMPLES for cell in found),
-                why=f"At this rate {published.SVI_SAMPLES} draws and {found[1]['steps']} steps would"
-                f" take the paper's networks {_minutes(*found):.0f} minutes.",
+                why=f"At this rate {published.SVI_SAMPLES} draws and {found[1]['steps']} steps"
+                f" would take the paper's networks {_minutes(*found):.0f} minutes.",
             ),
             Row(
                 f"SVI, {family}: steps to converge",
