@@ -323,7 +323,7 @@ def test_every_job_has_a_cell_on_the_page(plan):
 
 
 def test_the_page_says_what_the_cells_say(plan):
-    page = make_page(make_cells(), make_setup(plan), "a command")
+    page = " ".join(make_page(make_cells(), make_setup(plan), "a command").split())
     assert "Under the paper's prior yes, under `mnist` no." in page
     assert "a 4 with probability 0.700, a 9 with 0.300" in page
     assert "| 4 of 10 | 10 of 20 | 10 of 20 |" in page
