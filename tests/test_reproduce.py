@@ -323,14 +323,15 @@ def test_every_job_has_a_cell_on_the_page(plan):
 
 
 def test_the_page_says_what_the_cells_say(plan):
-    page = " ".join(make_page(make_cells(), make_setup(plan), "a command").split())
-    assert "Under the paper's prior yes, under `mnist` no." in page
-    assert "a 4 with probability 0.700, a 9 with 0.300" in page
+    page = make_page(make_cells(), make_setup(plan), "a command")
+    text = " ".join(page.split())
+    assert "Under the paper's prior yes, under `mnist` no." in text
+    assert "a 4 with probability 0.700, a 9 with 0.300" in text
     assert "| 4 of 10 | 10 of 20 | 10 of 20 |" in page
     assert "| 0.9992 / 0.0008 | 0.700 / 0.300 | 0.700 / 0.300 |" in page
-    assert "4 of 80 with annealing, 36 without" in page
+    assert "4 of 80 with annealing, 36 without" in text
     assert "4321 of 10000" in page
-    assert "27 times too much" in page
+    assert "27 times too much" in text
     for name in FIGURES:
         assert f"(paper-{name}.png)" in page
     longest = max(len(line) for line in page.splitlines() if line[:1] not in "|#!")
