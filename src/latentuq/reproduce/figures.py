@@ -99,7 +99,9 @@ def draw_latent(cells: Cells, plan: Plan) -> Any:
             chosen = ~np.isin(digits, [*_DIGITS]) if digit < 0 else digits == digit
             label = f"{'other' if digit < 0 else digit}: {np.mean(chosen):.0%}"
             axis.scatter(*points[chosen].T, s=6, color=colour, linewidths=0, alpha=0.7, label=label)
-        axis.legend(frameon=False, fontsize=_TEXT - 1, markerscale=2, handletextpad=0.1)
+        axis.legend(
+            edgecolor="none", framealpha=0.8, fontsize=_TEXT - 1, markerscale=2, handletextpad=0.1
+        )
     for row in axes:
         _same_range(row[:2])
     return figure
@@ -189,12 +191,15 @@ def draw_slices(cells: Cells, plan: Plan) -> Any:
     columns = len(cells[f"slices {OURS}"]["curves"])
     figure, axes = _plots(len(MODELS), columns, 2.9, 2.3)
     for row, model in zip(axes, MODELS, strict=True):
-        for axis, curve in zip(row, cells[f"slices {model}"]["curves"], strict=True):
+        curves = cells[f"slices {model}"]["curves"]
+        # High enough to show the bottom of every fit.
+        highest = max(min(curve["fits"][name]) for curve in curves for name in _LINES)
+        for axis, curve in zip(row, curves, strict=True):
             axis.plot(curve["steps"], curve["exact"], color="black", lw=1.8, label="exact")
             for name, (colour, style) in _LINES.items():
                 fit = np.array(curve["fits"][name])
                 axis.plot(curve["steps"], fit, style, color=colour, lw=1.3, label=TITLES[name])
-            axis.set_ylim(-0.5, 9)
+            axis.set_ylim(-0.5, max(9, highest + 4))
             axis.set_title(f"{model}: $u_{{{curve['direction']}}}$", fontsize=_TEXT)
         row[0].set_ylabel("$-\\ln p$ above the mode")
     _legend(figure, axes[0][:1])
