@@ -46,6 +46,7 @@ results: env-test
 	$(BIN)/python benchmarks/priors.py
 	$(BIN)/python benchmarks/references.py
 	$(BIN)/python benchmarks/inference.py
+	$(BIN)/latentuq reproduce -o docs/results
 
 # Writes the lock files anew from pyproject.toml.
 lock: $(BIN)/python

@@ -66,6 +66,9 @@ def test_history_climbs_to_the_bound(full):
     assert elbo.shape == (sum(FEW.steps),)
     assert elbo[0] < elbo[-1] - 1
     np.testing.assert_allclose(elbo[-10:], LOG_EVIDENCE, atol=1e-4)
+    np.testing.assert_allclose(full.history["mean"], MEAN, atol=1e-3)
+    factor = full.history["factor"]
+    np.testing.assert_allclose(factor @ factor.T, COVARIANCE, atol=1e-3)
 
 
 def test_cost_is_counted(full):

@@ -23,6 +23,7 @@ LAYERS = [
     ["calibration"],
     ["bench"],
     ["report"],
+    ["reproduce"],
     ["cli"],
     ["__main__"],
 ]

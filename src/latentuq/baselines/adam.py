@@ -68,7 +68,7 @@ def adam_recipe(
     timer = Timer()
     points = target.sample_reference(start_key, starts)
     if batched:
-        ends = timer.run(_descend_all, target, points, rates, weights)
+        ends = timer.run(descend_all, target, points, rates, weights)
     else:
         ends = jnp.stack([timer.run(_descend, target, point, rates, weights) for point in points])
     fits, log_densities = timer.run(fit_points, target, ends)
@@ -130,10 +130,11 @@ def _descend(
 
 
 @eqx.filter_jit
-def _descend_all(
+def descend_all(
     target: Target,
     starts: Float[Array, "starts dim"],
     rates: Float[np.ndarray, " steps"],
     weights: Float[np.ndarray, " steps"],
 ) -> Float[Array, "starts dim"]:
+    """Where Adam ends from each start, with a learning rate and a likelihood weight per step."""
     return jax.vmap(lambda start: _descend(target, start, rates, weights))(starts)

@@ -36,7 +36,7 @@ class BaselineResult:
     compile_seconds: float
     gradients: int
     forward_equivalents: int
-    history: Mapping[str, Float[np.ndarray, " steps"]] = field(default_factory=dict)
+    history: Mapping[str, Float[np.ndarray, "..."]] = field(default_factory=dict)
 
 
 class PooledEvidence(NamedTuple):

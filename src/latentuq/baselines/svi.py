@@ -80,7 +80,7 @@ def svi(
     `log_evidence` is the ELBO of the fit, estimated with the draws that are returned: a lower bound
     of the evidence, low by KL(q | p); its error is that of the estimate and knows nothing of the
     gap. It is NaN if the fit left the region where the density is finite. `history` holds the
-    ELBO's estimate at every step.
+    ELBO's estimate at every step, and the fit: its mean and the Cholesky factor of its covariance.
 
     Args:
         key: Randomness.
@@ -114,7 +114,11 @@ def svi(
         compile_seconds=timer.compile_seconds,
         gradients=counts.gradients,
         forward_equivalents=counts.forward_equivalents(dim),
-        history={"elbo": np.asarray(elbos)},
+        history={
+            "elbo": np.asarray(elbos),
+            "mean": np.asarray(fit.mean),
+            "factor": np.asarray(fit.factor()),
+        },
     )
 
 

@@ -2,7 +2,17 @@
 
 import typer
 
-from latentuq.cli import bench, calibrate, data, demo, models, problem, reconstruct, train
+from latentuq.cli import (
+    bench,
+    calibrate,
+    data,
+    demo,
+    models,
+    problem,
+    reconstruct,
+    reproduce,
+    train,
+)
 
 app = typer.Typer(
     help="Bayesian inverse problems with generative priors.",
@@ -16,6 +26,7 @@ app.command()(models.models)
 app.command()(problem.problem)
 app.command()(reconstruct.reconstruct)
 app.command()(demo.demo)
+app.command()(reproduce.reproduce)
 app.command()(bench.bench)
 app.command()(calibrate.calibrate)
 

@@ -1,0 +1,207 @@
+"""Gaussian fits to a log density: how good each is, and whether two agree."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key
+from scipy.linalg import solve_triangular
+
+from latentuq.inference.el2o import el2o_update, fit_el2o
+from latentuq.inference.laplace import laplace
+from latentuq.inference.mixture import Mixture
+from latentuq.inference.result import Counts
+from latentuq.inference.target import BATCH
+
+LogDensity = Callable[[Float[Array, " dim"]], Float[Array, ""]]
+
+LAPLACE, EL2O, HESSIANS = "laplace", "el2o", "el2o-hessians"
+"""The paper's fit, ours from gradients, and the paper's update with averaged Hessians."""
+
+_BOUND_DRAWS = 8192
+_SAMPLES, _ITERATIONS = 128, 12
+
+
+class Gaussian(NamedTuple):
+    """N(mean, factor factor^T), with a lower factor."""
+
+    mean: Float[np.ndarray, " dim"]
+    factor: Float[np.ndarray, "dim dim"]
+
+    @property
+    def precision(self) -> Float[np.ndarray, "dim dim"]:
+        root = solve_triangular(self.factor, np.eye(len(self.mean)), lower=True)
+        return root.T @ root
+
+    @property
+    def std(self) -> Float[np.ndarray, " dim"]:
+        return np.sqrt(np.sum(self.factor**2, axis=1))
+
+
+def read_gaussian(cell: Mapping[str, Any]) -> Gaussian:
+    """A fit as a cell holds it."""
+    return Gaussian(np.array(cell["mean"]), np.array(cell["factor"]))
+
+
+def gaussian_kl(a: Gaussian, b: Gaussian) -> float:
+    """KL(a | b) in nats, in closed form."""
+    root = solve_triangular(b.factor, a.factor, lower=True)
+    gap = solve_triangular(b.factor, b.mean - a.mean, lower=True)
+    log_ratio = np.sum(np.log(np.diagonal(b.factor))) - np.sum(np.log(np.diagonal(a.factor)))
+    return float(0.5 * (np.sum(root**2) + gap @ gap - len(gap)) + log_ratio)
+
+
+def distance(
+    a: Float[np.ndarray, " dim"], b: Float[np.ndarray, " dim"], std: Float[np.ndarray, " dim"]
+) -> float:
+    """Root mean square over the dimensions of the gap in units of `std`."""
+    return float(np.sqrt(np.mean(((np.asarray(a) - b) / std) ** 2)))
+
+
+@eqx.filter_jit
+def _gaps(
+    key: Key[Array, ""], log_density_fn: LogDensity, q: Mixture, n: int
+) -> Float[Array, " n"]:
+    """Ln p - ln q at draws of q."""
+    u = q.sample(key, n)
+    return jax.lax.map(lambda v: log_density_fn(v) - q.log_prob(v), u, batch_size=min(BATCH, n))
+
+
+def evidence_bound(
+    key: Key[Array, ""], log_density_fn: LogDensity, q: Gaussian, n: int = _BOUND_DRAWS
+) -> tuple[float, float]:
+    """The ELBO <ln p - ln q>_q = ln evidence - KL(q | p), and its standard error."""
+    mixture = Mixture(
+        jnp.zeros(1), jnp.asarray(q.mean, float)[None], jnp.asarray(q.factor, float)[None]
+    )
+    gaps = np.asarray(_gaps(key, log_density_fn, mixture, n), np.float64)
+    return float(np.mean(gaps)), float(np.std(gaps, ddof=1) / np.sqrt(n))
+
+
+def fit_gaussians(
+    key: Key[Array, ""], log_density_fn: LogDensity, mode: Float[np.ndarray, " dim"]
+) -> dict[str, dict[str, Any]]:
+    """Laplace's Gaussian at a mode and two kinds of EL2O from there, with ELBO and cost.
+
+    "el2o" matches gradients; "el2o-hessians" averages Hessians, as the paper's update does. Both
+    draw from the current fit.
+    """
+    dim = len(mode)
+    start = eqx.filter_jit(laplace)(log_density_fn, jnp.asarray(mode, float))
+    fits = {LAPLACE: (start.mean, start.factor, Counts(hessians=1))}
+    spent = _SAMPLES * (_ITERATIONS + 2)
+    for name, alpha, counts in (
+        (EL2O, 0.0, Counts(gradients=spent)),
+        (HESSIANS, float("inf"), Counts(hessians=spent)),
+    ):
+        fit = fit_el2o(
+            jax.random.fold_in(key, len(fits)),
+            log_density_fn,
+            start.mean,
+            start.factor,
+            samples=_SAMPLES,
+            iterations=_ITERATIONS,
+            alpha=alpha,
+        )
+        fits[name] = (fit.mean, fit.factor, counts)
+    cells = {}
+    for name, (mean, factor, counts) in fits.items():
+        q = Gaussian(np.asarray(mean, np.float64), np.asarray(factor, np.float64))
+        bound, error = evidence_bound(jax.random.fold_in(key, 99), log_density_fn, q)
+        cells[name] = {
+            "mean": q.mean.tolist(),
+            "factor": q.factor.tolist(),
+            "elbo": bound,
+            "elbo_error": error,
+            "forward_equivalents": counts.forward_equivalents(dim),
+        }
+    return cells
+
+
+def measure_step_noise(
+    key: Key[Array, ""],
+    log_density_fn: LogDensity,
+    exact: Gaussian,
+    samples: int = 32,
+    repeats: int = 64,
+) -> dict[str, float]:
+    """How far random draws alone move a fit that is exact already, for a Gaussian target.
+
+    With u ~ q = p = N(mean, S), two estimates of the step of the mean from the same draws:
+
+        plain  S <grad ln p>                   stochastic KL minimisation
+        el2o   <u + S grad ln p> - mean        the paper's update
+
+    Returns:
+        The root mean square of each in standard deviations of the posterior, and the largest
+        KL(fit | exact) of one EL2O update from draws of a Gaussian that is one standard deviation
+        off and half as wide again.
+    """
+    mean, factor = (jnp.asarray(part, jnp.float32) for part in exact)
+    gradient = jax.jit(jax.vmap(jax.grad(log_density_fn)))
+    plain, el2o, divergences = [], [], []
+    for repeat_key in jax.random.split(key, repeats):
+        noise = jax.random.normal(repeat_key, (samples, len(mean)))
+        # factor^T grad ln p is S grad ln p in standard deviations.
+        pull = np.asarray(gradient(mean + noise @ factor.T) @ factor, np.float64)
+        plain.append(np.mean(pull, axis=0))
+        el2o.append(np.mean(pull + np.asarray(noise, np.float64), axis=0))
+        off = mean + factor @ jnp.ones_like(mean) + 1.5 * noise @ factor.T
+        new_mean, precision = el2o_update(off, gradient(off))
+        covariance = np.linalg.inv(np.asarray(precision, np.float64))
+        fit = Gaussian(np.asarray(new_mean, np.float64), np.linalg.cholesky(covariance))
+        divergences.append(gaussian_kl(fit, exact))
+    return {
+        "plain": float(np.sqrt(np.mean(np.square(plain)))),
+        "el2o": float(np.sqrt(np.mean(np.square(el2o)))),
+        "el2o_kl": max(divergences),
+        "samples": samples,
+        "repeats": repeats,
+    }
+
+
+def measure_slices(
+    log_density_fn: LogDensity,
+    centre: Float[np.ndarray, " dim"],
+    std: Float[np.ndarray, " dim"],
+    fits: Mapping[str, Gaussian],
+    directions: list[int],
+    points: int = 61,
+) -> list[dict[str, Any]]:
+    """-ln p through a mode along some coordinates, and the fits as the paper plots them.
+
+    Each fit is drawn through its own mean: its curve along coordinate i is -ln p(mean) plus
+    (t - mean_i)^2 P_ii / 2, so that it touches the exact curve only if its mean is the mode.
+    Everything is relative to -ln p at the mode.
+    """
+    evaluate = jax.jit(jax.vmap(lambda u: -log_density_fn(u)))
+
+    def heights(us):
+        return np.asarray(evaluate(jnp.asarray(us, jnp.float32)), np.float64)
+
+    base = heights(centre[None])[0]
+    anchors = {name: heights(q.mean[None])[0] - base for name, q in fits.items()}
+    found = []
+    for direction in directions:
+        reach = 4 * std[direction]
+        steps = centre[direction] + np.linspace(-reach, reach, points)
+        us = np.tile(centre, (points, 1))
+        us[:, direction] = steps
+        curves = {
+            name: anchors[name]
+            + 0.5 * q.precision[direction, direction] * (steps - q.mean[direction]) ** 2
+            for name, q in fits.items()
+        }
+        found.append(
+            {
+                "direction": direction,
+                "steps": np.round(steps, 4).tolist(),
+                "exact": np.round(heights(us) - base, 3).tolist(),
+                "fits": {name: np.round(curve, 3).tolist() for name, curve in curves.items()},
+                "anchors": {name: float(anchor) for name, anchor in anchors.items()},
+            }
+        )
+    return found

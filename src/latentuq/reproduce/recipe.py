@@ -1,0 +1,103 @@
+"""The paper's search: Adam from draws of the prior, with and without annealing."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import logsumexp
+from jaxtyping import Array, Float, Int, Key
+
+from latentuq.baselines.adam import LEARNING_RATES, annealed_weights, descend_all
+from latentuq.baselines.laplace_mixture import distinct_minima, fit_points, mix, sample_mixture
+from latentuq.baselines.schedule import staged_rates
+from latentuq.baselines.timing import Timer
+from latentuq.inference.laplace import LaplaceFit
+from latentuq.inference.target import Target
+from latentuq.reproduce.gaussians import LogDensity
+
+STARTS = 20
+"""As in the appendix's figure."""
+
+_DRAWS = 400
+_SHOWN = 6
+
+
+def run_recipe(
+    key: Key[Array, ""],
+    log_density_fn: LogDensity,
+    dim: int,
+    *,
+    annealed: bool,
+    steps: Sequence[int],
+    starts: int = STARTS,
+) -> dict[str, Any]:
+    """Descends, tells minima from other points, and weighs the minima as the paper does.
+
+    Returns:
+        `ends`: -ln p where each start ended. `minimum`: whether the Hessian there is positive
+        definite. `basins`: which of the separate minima (deepest first) it is, -1 for none.
+        `weights`, `points`: of these minima. `draws`: of their Laplace mixture.
+    """
+    start_key, draw_key = jax.random.split(key)
+    target = Target(log_density_fn, dim)
+    rates = staged_rates(LEARNING_RATES, steps)
+    weights = annealed_weights(steps) if annealed else np.ones(rates.size, np.float32)
+    timer = Timer()
+    points = target.sample_reference(start_key, starts)
+    ends = timer.run(descend_all, target, points, rates, weights)
+    fits, log_densities = timer.run(fit_points, target, ends)
+    kept = distinct_minima(fits, log_densities)
+    cell: dict[str, Any] = {
+        "starts": starts,
+        "steps": int(rates.size),
+        "seconds": timer.seconds,
+        "compile_seconds": timer.compile_seconds,
+        "ends": np.round(-np.asarray(log_densities, np.float64), 3).tolist(),
+        "minimum": (~np.asarray(fits.repaired)).tolist(),
+        "basins": _basins(fits, kept).tolist(),
+        "minima": int(kept.size),
+        "weights": [],
+        "points": np.round(np.asarray(fits.mean)[kept[:_SHOWN]], 5).tolist(),
+        "log_evidence": None,
+        "draws": [],
+    }
+    if kept.size:
+        mixture = mix(fits, jnp.zeros(starts, bool).at[kept].set(True))
+        draws = sample_mixture(draw_key, mixture, _DRAWS)
+        cell["weights"] = np.exp(np.asarray(mixture.log_weights, np.float64))[kept].tolist()
+        cell["log_evidence"] = float(logsumexp(fits.log_mass[kept]))
+        cell["draws"] = np.round(np.asarray(draws), 3).tolist()
+    return cell
+
+
+def _basins(fits: LaplaceFit, kept: Int[np.ndarray, " minima"]) -> Int[np.ndarray, " starts"]:
+    """The separate minimum that each end is, by the distance that told them apart."""
+    points, precisions = np.asarray(fits.mean), np.asarray(fits.precision)
+    basins = np.full(len(points), -1)
+    for index in range(len(points)):
+        gaps = points[kept] - points[index]
+        means = 0.5 * (precisions[kept] + precisions[index])
+        distances = np.einsum("ki,kij,kj->k", gaps, means, gaps)
+        if kept.size and distances.min() < 1 and not fits.repaired[index]:
+            basins[index] = int(np.argmin(distances))
+    return basins
+
+
+def chance_of_all(
+    basins: Sequence[int], weights: Sequence[float], number: int, least: float = 0.01
+) -> float | None:
+    """The chance that so many of the starts reach every minimum of at least this weight.
+
+    Starts are drawn without repetition from those that were made, so this knows nothing of minima
+    that none of them reached. None: there is no minimum.
+    """
+    heavy = {place for place, weight in enumerate(weights) if weight >= least}
+    if not heavy:
+        return None
+    rng = np.random.default_rng(0)
+    tries = 4000
+    ends: Float[np.ndarray, " starts"] = np.asarray(basins)
+    reached = [heavy <= set(rng.permutation(ends)[:number].tolist()) for _ in range(tries)]
+    return float(np.mean(reached))

@@ -1,0 +1,475 @@
+import json
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import latentuq as lu
+from densities import odd, quadratic, two_gaussians
+from latentuq.baselines.svi import Settings
+from latentuq.errors import UserError
+from latentuq.experiments import EXPERIMENTS
+from latentuq.reproduce import fit_claims, posterior_claims, published, search_claims
+from latentuq.reproduce.figures import FIGURES, mosaic, parting_axes
+from latentuq.reproduce.gaussians import (
+    EL2O,
+    HESSIANS,
+    LAPLACE,
+    Gaussian,
+    distance,
+    evidence_bound,
+    fit_gaussians,
+    gaussian_kl,
+    measure_slices,
+    measure_step_noise,
+    read_gaussian,
+)
+from latentuq.reproduce.page import make_claims, make_page, write_page
+from latentuq.reproduce.posteriors import compare_image, measure_truths, read_digits
+from latentuq.reproduce.recipe import chance_of_all, run_recipe
+from latentuq.reproduce.run import (
+    FAMILIES,
+    MASKED,
+    MODELS,
+    NOISY,
+    OURS,
+    RATES,
+    SAMPLES,
+    THEIRS,
+    VARIANTS,
+    Plan,
+    make_jobs,
+    make_setup,
+    run_cells,
+)
+from latentuq.reproduce.variational import (
+    DIAGONALS,
+    measure_stability,
+    measure_svi,
+    steps_to_converge,
+)
+
+DIM = 10
+MEAN = np.array([0.5, -1.0, 0.2])
+COVARIANCE = np.array([[0.5, 0.3, 0.0], [0.3, 0.4, 0.1], [0.0, 0.1, 0.3]])
+EXACT = Gaussian(MEAN, np.linalg.cholesky(COVARIANCE))
+TARGET = quadratic(MEAN, COVARIANCE, 2.0)
+
+
+def test_divergence_of_gaussians():
+    assert gaussian_kl(EXACT, EXACT) == pytest.approx(0, abs=1e-12)
+    # N(0, 4) against N(1, 1): (4 + 1 - 1) / 2 - ln 2.
+    wide, off = (
+        Gaussian(np.array([mean]), np.array([[std]])) for mean, std in ((0.0, 2.0), (1.0, 1.0))
+    )
+    assert gaussian_kl(wide, off) == pytest.approx(2 - np.log(2))
+    assert distance(MEAN + 2 * EXACT.std, MEAN, EXACT.std) == pytest.approx(2)
+    np.testing.assert_allclose(EXACT.precision, np.linalg.inv(COVARIANCE))
+
+
+def test_the_bound_is_low_by_the_divergence():
+    bound, error = evidence_bound(jax.random.key(0), TARGET.log_density, EXACT, 256)
+    assert bound == pytest.approx(2.0, abs=1e-4)
+    assert error < 1e-4
+    wider = Gaussian(MEAN, 1.2 * EXACT.factor)
+    bound, error = evidence_bound(jax.random.key(0), TARGET.log_density, wider, 4096)
+    assert abs(bound - (2.0 - gaussian_kl(wider, EXACT))) < 4 * error
+
+
+def test_a_gaussian_target_leaves_el2o_no_noise():
+    found = measure_step_noise(jax.random.key(0), TARGET.log_density, EXACT, samples=16)
+    # The mean of 16 standard normal numbers, over 64 repeats and 3 dimensions.
+    assert found["plain"] == pytest.approx(0.25, rel=4 / np.sqrt(2 * 64 * 3))
+    assert found["el2o"] < 1e-5
+    assert 0 <= found["el2o_kl"] + 1e-9 < 1e-6
+
+
+def test_all_fits_of_a_gaussian_are_exact():
+    fits = fit_gaussians(jax.random.key(0), TARGET.log_density, MEAN)
+    assert set(fits) == {LAPLACE, EL2O, HESSIANS}
+    for fit in fits.values():
+        assert gaussian_kl(read_gaussian(fit), EXACT) < 1e-6
+        assert fit["elbo"] == pytest.approx(2.0, abs=1e-4)
+    assert fits[LAPLACE]["forward_equivalents"] < fits[EL2O]["forward_equivalents"]
+
+
+def test_el2o_and_svi_meet_away_from_the_mode():
+    skewed = odd(bend=0.5)
+    fits = fit_gaussians(jax.random.key(0), skewed.log_density, np.zeros(2))
+    settings = Settings(64, (1500, 1500), (1e-2, 1e-3))
+    svi = measure_svi(jax.random.key(1), skewed.log_density, 2, "full-rank", settings)
+    assert gaussian_kl(read_gaussian(fits[EL2O]), read_gaussian(svi)) < 0.02
+    assert gaussian_kl(read_gaussian(fits[HESSIANS]), read_gaussian(svi)) < 0.02
+    # Laplace stays at the mode, with a lower bound.
+    assert gaussian_kl(read_gaussian(fits[LAPLACE]), read_gaussian(svi)) > 0.05
+    assert fits[LAPLACE]["elbo"] < svi["elbo"]
+    assert svi["finite"]
+    assert svi["steps"] == 3000
+    assert 100 <= svi["converged"] < 2900
+
+
+def test_slices_of_a_gaussian_and_of_its_fit_are_one():
+    off = Gaussian(MEAN + 0.3, EXACT.factor)
+    fits = {"exact": EXACT, "off": off}
+    (curve,) = measure_slices(TARGET.log_density, MEAN, EXACT.std, fits, [1])
+    np.testing.assert_allclose(curve["exact"], curve["fits"]["exact"], atol=2e-3)
+    # The other starts from -ln p at its own mean.
+    anchor = 0.5 * np.full(3, 0.3) @ EXACT.precision @ np.full(3, 0.3)
+    assert curve["anchors"]["off"] == pytest.approx(anchor, abs=1e-4)
+    assert min(curve["fits"]["off"]) == pytest.approx(anchor, abs=0.05)
+
+
+def test_convergence_is_when_the_bound_stays():
+    rising = np.concatenate([np.linspace(-100, 0, 1000), np.zeros(1000)])
+    # The mean over 100 steps is -0.1 where the last is; a step is worth 0.1.
+    assert 1000 <= steps_to_converge(rising) <= 1110
+    assert steps_to_converge(np.linspace(-100, 0, 2000)) is None
+    assert steps_to_converge(np.full(500, np.nan)) is None
+
+
+def test_instability_is_counted():
+    calm = measure_stability(
+        jax.random.key(0), TARGET.log_density, 3, "softplus", 1e-2, steps=300, repeats=2
+    )
+    assert (calm["broken"], calm["fallen"], calm["runs"]) == (0, 0, 2)
+    box = odd(low=(-3.0, -3.0), high=(3.0, 3.0), outside=-np.inf)
+    broken = measure_stability(
+        jax.random.key(0), box.log_density, 2, "exponential", 1e-2, steps=300, repeats=2
+    )
+    assert broken["broken"] == 2
+
+
+def test_the_recipe_tells_minima_and_weighs_them():
+    mixture = two_gaussians(2, 6.0, (0.25, 0.75), (0.5, 0.5))
+    cell = run_recipe(
+        jax.random.key(0), mixture.log_prob, 2, annealed=False, steps=(400, 200, 100), starts=12
+    )
+    assert cell["minima"] == 2
+    np.testing.assert_allclose(cell["weights"], [0.75, 0.25], atol=1e-2)
+    assert all(cell["minimum"])
+    assert set(cell["basins"]) == {0, 1}
+    assert cell["log_evidence"] == pytest.approx(0, abs=0.02)
+    heights = -np.asarray(jax.vmap(mixture.log_prob)(mixture.means))
+    assert all(np.min(np.abs(end - heights)) < 0.01 for end in cell["ends"])
+    # Nothing but a saddle: no start ends in a minimum, and there is nothing to weigh.
+    saddle = quadratic(np.zeros(2), np.diag([1.0, -1.0]))
+    cell = run_recipe(
+        jax.random.key(0), saddle.log_density, 2, annealed=True, steps=(50, 20, 10), starts=4
+    )
+    assert (cell["minima"], cell["weights"], cell["draws"]) == (0, [], [])
+    assert cell["minimum"] == [False] * 4
+
+
+def test_the_chance_of_finding_all_minima():
+    # Both of two starts: certain. One of two, once in twenty starts: ten find it half of the time.
+    assert chance_of_all([0, 1], [0.6, 0.4], 2) == 1
+    rare = chance_of_all([0] * 19 + [1], [0.9, 0.1], 10)
+    assert rare == pytest.approx(0.5, abs=4 * 0.5 / np.sqrt(4000))
+    assert chance_of_all([0] * 19 + [1], [0.999, 0.001], 10) == 1
+    assert chance_of_all([-1, -1], [], 10) is None
+
+
+@pytest.mark.parametrize(
+    ("annealed", "plain", "answer"),
+    [(0, 0, "nothing to avoid"), (2, 20, "Yes."), (20, 2, "reverse"), (5, 6, "No difference")],
+)
+def test_counts_are_compared_by_a_test(annealed, plain, answer):
+    found, words = search_claims.compare_counts(annealed, plain, 40)
+    assert answer in found
+    assert f"{annealed} of 40 with annealing, {plain} without" in words
+
+
+@pytest.fixture(scope="module")
+def plan():
+    """The embedded model stands for both: it is the smaller one."""
+    prior = lu.load_prior("mnist")
+    return Plan(dict.fromkeys(MODELS, prior), 0)
+
+
+def test_an_image_is_read_and_compared(plan):
+    prior, digit = plan.priors[OURS], lu.load_digits().digit(6)
+    u, _ = prior.flow.inverse(prior.encoder(jnp.asarray(digit))[0])
+    assert read_digits(prior, u[None]) == [4]
+    found = compare_image(prior, u, digit)
+    # The very point that the floor is taken at, but for the flow's rounding.
+    assert found["rms"] == pytest.approx(found["floor"], rel=1e-3)
+    assert compare_image(prior, -u, digit)["rms"] > 1.5 * found["floor"]
+
+
+def make_cells(nines=0.3, our_nines=0.0, stalls=(1, 9), svi_mean=0.35, broken=0):
+    """Cells of a run that never was; the arguments decide what the page says."""
+    rng = np.random.default_rng(0)
+    classes = {THEIRS: nines, OURS: our_nines}
+    cells = {}
+    gaussian = {
+        "mean": [0.0] * DIM,
+        "factor": np.eye(DIM).tolist(),
+        "elbo": -1.0,
+        "elbo_error": 0.01,
+        "forward_equivalents": 1000,
+    }
+    for model in MODELS:
+        cells[f"prior {model}"] = {
+            "model_error": "scalar",
+            "dim": DIM,
+            "vae": {"blocks": 4, "width": 512, "activation": "leaky_relu"},
+            "flow": {"depth": 8, "width": 512},
+            "vae_fit": {"batch": 1024, "learning_rate": 1e-3},
+            "sigma_model": 0.101,
+            "image_c2st_before": 0.9,
+            "image_c2st_after": 0.6,
+        }
+        share = classes[model]
+        draws = rng.normal(size=(200, DIM))
+        digits = np.where(np.arange(200) < 200 * share, 9, 4)
+        draws[digits == 9, 0] += 5
+        for name in EXPERIMENTS:
+            cells[f"posterior {model} {name}"] = {
+                "seconds": 12.0,
+                "search_seconds": 1.0,
+                "verdict": "refined: because.",
+                "khat": 0.5,
+                "log_evidence": 0.0,
+                "log_evidence_error": 0.02,
+                "relevant_modes": 2,
+                "weights": [0.7, 0.3],
+                "weight_errors": [0.01, 0.01],
+                "map": [0.1] * DIM,
+                "map_digit": 4,
+                "chi_squared": 100.0,
+                "data": 40 if name == "sparse95" else 392,
+                "p_value": 0.5,
+                "classes": [0.0] * 4 + [1 - share] + [0.0] * 4 + [share],
+                "mean": [0.4] * DIM,
+                "std": [1.0] * DIM,
+                "samples": draws[:16].tolist(),
+                "draws": draws.tolist(),
+                "digits": digits.tolist(),
+                "starts": 128,
+                "independent_starts": 64,
+                "starts_needed": 7,
+                "ends": (3 + rng.uniform(size=20)).tolist(),
+                "rms": 0.1,
+                "floor": 0.09,
+            }
+        for name in (MASKED, NOISY):
+            for variant, stalled in zip(VARIANTS, stalls, strict=True):
+                cells[f"recipe {model} {name} {variant}"] = {
+                    "starts": 20,
+                    "steps": 1600,
+                    "seconds": 10.0,
+                    "ends": (3 + rng.uniform(size=20)).tolist(),
+                    "minimum": [False] * stalled + [True] * (20 - stalled),
+                    "basins": [0, 1] * 10,
+                    "minima": 2,
+                    "weights": [0.7, 0.3],
+                    "log_evidence": 0.5,
+                    "draws": draws.tolist(),
+                    "digits": digits.tolist(),
+                }
+        cells[f"gaussians {model}"] = dict.fromkeys((LAPLACE, EL2O, HESSIANS), gaussian)
+        for family in FAMILIES:
+            cells[f"svi {model} {family}"] = gaussian | {
+                "mean": [svi_mean] * DIM,
+                "elbo": -0.5,
+                "samples": 512,
+                "steps": 10000,
+                "converged": 4321,
+                "seconds": 150.0,
+                "finite": True,
+                "rms": 0.12,
+            }
+        steps = np.linspace(-1, 1, 9)
+        curve = {
+            "direction": 3,
+            "steps": steps.tolist(),
+            "exact": (steps**2).tolist(),
+            "fits": {name: (steps**2).tolist() for name in (LAPLACE, EL2O, *FAMILIES)},
+        }
+        cells[f"slices {model}"] = {"curves": [curve] * 3}
+    cells["noise"] = {
+        "plain": 0.2,
+        "el2o": 1e-7,
+        "el2o_kl": 1e-9,
+        "samples": 32,
+        "repeats": 64,
+        "svi_kl": 1e-2,
+        "path_kl": 1e-6,
+    }
+    for samples in SAMPLES:
+        run = cells[f"svi {OURS} full-rank"] | {"elbo": -0.5 - 1 / samples, "elbo_error": 0.01}
+        cells[f"samples {samples}"] = {"runs": [run]}
+    for diagonal in DIAGONALS:
+        for rate in RATES:
+            bad = broken if rate == RATES[-1] else 0
+            cells[f"stability {diagonal} {rate:g}"] = {
+                "runs": 4,
+                "broken": bad,
+                "fallen": 0,
+                "elbos": [-3.0] * 4,
+                "steps": 600,
+                "samples": 32,
+            }
+    for name in EXPERIMENTS:
+        cells[f"truth {name}"] = {"rms": [0.1, 0.2], "floor": [0.1, 0.1], "right": [True, False]}
+    return cells
+
+
+def test_every_job_has_a_cell_on_the_page(plan):
+    assert set(make_jobs(plan)) == set(make_cells())
+
+
+def test_the_page_says_what_the_cells_say(plan):
+    page = make_page(make_cells(), make_setup(plan), "a command")
+    text = " ".join(page.split())
+    assert "Under the paper's prior yes, under `mnist` no." in text
+    assert "a 4 with probability 0.700, a 9 with 0.300" in text
+    assert "| 4 of 10 | 10 of 20 | 10 of 20 |" in page
+    assert "| 0.9992 / 0.0008 | 0.700 / 0.300 | 0.700 / 0.300 |" in page
+    assert "4 of 80 with annealing, 36 without" in text
+    assert "4321 of 10000" in page
+    assert "27 times too much" in text
+    for name in FIGURES:
+        assert f"(paper-{name}.png)" in page
+    longest = max(len(line) for line in page.splitlines() if line[:1] not in "|#!")
+    assert longest <= 100
+    assert len(make_claims(make_cells())) == page.count("\n### ")
+
+
+def test_another_outcome_changes_the_words():
+    cells = make_cells
+    assert posterior_claims.check_two_digits(cells(our_nines=0.4)).answer.startswith("Yes, under")
+    assert posterior_claims.check_two_digits(cells(nines=0.0)).answer.startswith("No")
+    assert search_claims.check_annealing(cells()).answer == "Yes."
+    assert "reverse" in search_claims.check_annealing(cells(stalls=(9, 1))).answer
+    # Means of SVI at 0.35, the mode at 0.1 and the posterior's mean at 0.4.
+    assert fit_claims.check_means(cells()).answer == "Away: yes. A fault: no."
+    assert fit_claims.check_means(cells(svi_mean=0.2)).answer.startswith("Away: in 0 of 4 fits.")
+    assert fit_claims.check_means(cells(svi_mean=3.0)).answer.endswith("in 4 of 4 fits.")
+    assert fit_claims.check_stability(cells()).answer == "No."
+    assert "higher ones" in fit_claims.check_stability(cells(broken=2)).answer
+    assert fit_claims.check_accuracy(cells()).answer == "No."
+    assert fit_claims.check_noise(cells()).answer == "Yes."
+    assert search_claims.check_truth(cells()).answer == "Yes, in all examples."
+    worse = cells()
+    worse[f"posterior {OURS} blur"]["rms"] = 0.5
+    assert search_claims.check_truth(worse).answer == "In 7 of 8 cases."
+    worse[f"posterior {OURS} blur"]["p_value"] = 0.999
+    assert "`blur` under `mnist`" in posterior_claims.check_data(worse).answer
+
+
+def test_more_draws_help_until_they_do_not():
+    # KL falls by 1 / draws: far from 2 to 512, not measurably from 32 on.
+    assert fit_claims.check_samples(make_cells()).answer == "Up to 32 draws, not beyond."
+    flat = make_cells()
+    for samples in SAMPLES:
+        flat[f"samples {samples}"]["runs"][0]["elbo"] = -0.5
+    assert fit_claims.check_samples(flat).answer == "No."
+
+
+def test_numbers_that_agree_need_no_reason(plan):
+    page = make_page(make_cells(), make_setup(plan), "a command")
+    (row,) = [line for line in page.splitlines() if line.startswith("| flow |")]
+    assert row.endswith("|  |")
+    (row,) = [line for line in page.splitlines() if line.startswith("| noise, `blur` |")]
+    assert "singular" in row
+
+
+def test_fewer_draws_are_explained_by_the_time_of_all(plan):
+    cells = make_cells()
+    cells[f"svi {THEIRS} full-rank"] |= {"samples": 32, "steps": 1000, "seconds": 6.0}
+    # 16 times the draws and 10 times the steps of 6 seconds.
+    assert "would take the paper's networks 16 minutes" in make_page(cells, make_setup(plan), "")
+
+
+def test_figures_are_drawn_at_web_size(plan, tmp_path):
+    page = write_page(make_cells(), make_setup(plan), plan, tmp_path, "a command")
+    assert page == tmp_path / "paper.md"
+    for name in FIGURES:
+        assert 5_000 < (tmp_path / f"paper-{name}.png").stat().st_size < 200_000
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".md"] + [".png"] * len(FIGURES)
+
+
+def test_the_plane_parts_the_digits():
+    rng = np.random.default_rng(0)
+    draws, digits = rng.normal(size=(300, 4)), np.repeat([4, 9, 1], 100)
+    draws[:, 2] *= 0.1
+    draws[digits == 9, 2] += 2
+    basis = parting_axes(draws, digits)
+    assert basis.parted
+    assert abs(basis.axes[2, 0]) > 0.95
+    np.testing.assert_allclose(basis.axes.T @ basis.axes, np.eye(2), atol=1e-9)
+    assert not parting_axes(draws, np.full(300, 4)).parted
+
+
+def test_tiles_lie_on_white():
+    sheet = mosaic([np.zeros((2, 3, 3), np.uint8)] * 3, 2)
+    assert sheet.shape == (6, 8, 3)
+    assert np.all(sheet[:2, :3] == 0)
+    assert np.all(sheet[4:, 5:] == 255)
+
+
+def test_cells_are_measured_once_and_written(plan, tmp_path):
+    path, seen = tmp_path / "paper.json", []
+
+    def interrupt(cells):
+        raise KeyboardInterrupt
+
+    jobs = {"one": lambda cells: {"value": float("nan")}, "two": interrupt}
+    with pytest.raises(KeyboardInterrupt):
+        run_cells(plan, path, lambda name, cell: seen.append(name), jobs)
+    assert json.loads(path.read_text())["cells"] == {"one": {"value": None}}
+    jobs = {"one": interrupt, "two": lambda cells: {"before": list(cells)}}
+    cells = run_cells(plan, path, lambda name, cell: seen.append(name), jobs)
+    assert cells["two"] == {"before": ["one"]}
+    assert seen == ["one", "two"]
+    assert [file.name for file in tmp_path.iterdir()] == ["paper.json"]
+    with pytest.raises(UserError, match="another model or seed"):
+        run_cells(plan._replace(seed=1), path, jobs=jobs)
+    path.write_text("{}")
+    with pytest.raises(UserError, match="not a file of `latentuq reproduce`"):
+        run_cells(plan, path, jobs=jobs)
+
+
+def test_keys_do_not_depend_on_the_order(plan):
+    data = [jax.random.key_data(plan.key(name)).tolist() for name in ("a", "b", "a")]
+    assert data[0] == data[2] != data[1]
+    other = jax.random.key_data(plan._replace(seed=1).key("a")).tolist()
+    assert other != data[0]
+
+
+def test_what_was_published_is_consistent():
+    assert sum(published.MASKED_WEIGHTS) == pytest.approx(1, abs=2e-3)
+    assert sum(published.NOISY_WEIGHTS) == pytest.approx(1)
+    assert EXPERIMENTS[NOISY].noise_std == published.NOISE
+
+
+def test_the_lowest_minimum_of_another_digit(plan):
+    found = measure_truths(jax.random.key(0), plan.priors[OURS], NOISY, lu.load_digits(), 1)
+    assert len(found["rms"]) == len(found["right"]) == 1
+    assert found["images"][0] not in {experiment.image for experiment in EXPERIMENTS.values()}
+    assert found["floor"][0] < found["rms"][0] < 0.5
+
+
+@pytest.mark.parametrize(
+    ("folder", "message"),
+    [("text.png/x", "cannot be made"), (".", "is not a file of `latentuq reproduce`")],
+)
+def test_bad_input_is_one_sentence_and_exit_code_2(folder, message, tmp_path):
+    (tmp_path / "text.png").write_text("not a folder")
+    (tmp_path / "paper.json").write_text('{"cells": 3}')
+    program = "from latentuq.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "reproduce", "-o", folder],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["paper.json", "text.png"]
