@@ -4,15 +4,17 @@ import json
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from latentuq.cli.parallel import Say, in_processes
 from latentuq.cli.progress import Bar
 
 if TYPE_CHECKING:
     from latentuq.posterior import Posterior
     from latentuq.prior import GenerativePrior
+    from latentuq.report.index import Entry
 
 # Draws that the classifier reads.
 _READ = 1000
@@ -29,6 +31,72 @@ def demo(
     as_json: Annotated[bool, typer.Option("--json", help="Print the summaries as JSON.")] = False,
 ) -> None:
     """Reconstruct four corrupted digits, with a report on each and an index of them all."""
+    from latentuq.experiments import EXPERIMENTS
+    from latentuq.files import staged_folder
+    from latentuq.report.figures import draw_gallery
+    from latentuq.report.index import make_index
+    from latentuq.store import load_prior
+
+    with staged_folder(output, force) as staged:
+        prior = load_prior(model)
+        command = shlex.join(["latentuq", *sys.argv[1:]])
+        jobs = [
+            _Job(names, staged, model, budget, seed, command) for names in _by_operator(prior.shape)
+        ]
+        with Bar(quiet=as_json, pulsing=True) as bar:
+            parts = in_processes(_make_reports, jobs, bar.say)
+        made = {name: report for part in parts for name, report in part.items()}
+        reports = [made[name] for name in EXPERIMENTS]
+        introduction = (
+            f"The paper's four corruptions of test digits under the prior {prior.card.name}."
+            " A name leads to the whole report. Blue-grey pixels are missing."
+        )
+        entries = [report.entry for report in reports]
+        page = make_index("latentuq: four corrupted digits", introduction, entries)
+        (staged / "index.html").write_text(page, encoding="utf-8")
+        gallery = draw_gallery({entry.name: entry.content for entry in entries})
+        gallery.savefig(staged / "overview.png", dpi=130)
+    if as_json:
+        summaries = {report.entry.name: report.facts for report in reports}
+        typer.echo(json.dumps({"index": str(output / "index.html"), "reports": summaries}))
+        return
+    for report in reports:
+        name, summary, note, *_ = report.entry
+        typer.echo(f"{name}: {summary}\n  {report.line}\n  {note}")
+    typer.echo(f"Open {output / 'index.html'} in a browser.")
+
+
+class _Job(NamedTuple):
+    """Experiments that one process works on, and what their reports need."""
+
+    names: list[str]
+    folder: Path
+    model: str
+    budget: str
+    seed: int
+    command: str
+
+
+class _Report(NamedTuple):
+    """A row of the index, the summary, and a line about the answer."""
+
+    entry: "Entry"
+    facts: dict[str, Any]
+    line: str
+
+
+def _by_operator(shape: tuple[int, ...]) -> list[list[str]]:
+    """The experiments, those with operators of one kind together: they share programs."""
+    from latentuq.experiments import EXPERIMENTS
+
+    kinds: dict[type, list[str]] = {}
+    for name, experiment in EXPERIMENTS.items():
+        kinds.setdefault(type(experiment.make_operator().bind(shape)), []).append(name)
+    return list(kinds.values())
+
+
+def _make_reports(job: _Job, say: Say) -> dict[str, _Report]:
+    """Solves the experiments of one process and writes their reports."""
     from latentuq.compilation import keep_compiled
 
     keep_compiled()
@@ -36,56 +104,44 @@ def demo(
 
     from latentuq.data import load_digits
     from latentuq.experiments import EXPERIMENTS, make_problem
-    from latentuq.files import staged_folder
     from latentuq.posterior import solve
-    from latentuq.report.figures import draw_gallery
-    from latentuq.report.index import Entry, make_index
+    from latentuq.report.index import Entry
     from latentuq.report.words import first_word
     from latentuq.report.write import write_report, write_summary
     from latentuq.store import load_prior
 
-    command = shlex.join(["latentuq", *sys.argv[1:]])
-    summaries: dict[str, Any] = {}
-    entries, lines = [], []
-    with staged_folder(output, force) as staged:
-        prior = load_prior(model)
-        for place, (name, experiment) in enumerate(EXPERIMENTS.items()):
-            truth = load_digits().digit(experiment.image)
-            problem = make_problem(prior, name, truth)
-            key = jax.random.fold_in(jax.random.key(seed), place)
-            solve_key, report_key = jax.random.split(key)
-            folder = staged / name
-            folder.mkdir()
-            with Bar(quiet=as_json) as bar:
-                post = solve(solve_key, problem, budget=budget, progress=bar.show)
-                bar.say("Writing the report.")
-                content, facts = write_report(
-                    folder,
-                    report_key,
-                    post,
-                    title=f"{name}: {experiment.summary}",
-                    truth=truth,
-                    command=command,
-                    seed=seed,
-                )
-            facts["digits"] = _digits(prior, post)
-            write_summary(folder, facts)
-            summaries[name] = facts
-            note = f"Read as digits: {_in_words(facts['digits'])}."
-            entries.append(Entry(name, experiment.summary, note, first_word(post), content))
-            lines += [f"{name}: {experiment.summary}", f"  {post!r}", f"  {note}"]
-        introduction = (
-            f"The paper's four corruptions of test digits under the prior {prior.card.name}."
-            " A name leads to the whole report. Blue-grey pixels are missing."
+    prior = load_prior(job.model)
+    reports = {}
+    for name in job.names:
+        experiment = EXPERIMENTS[name]
+        truth = load_digits().digit(experiment.image)
+        problem = make_problem(prior, name, truth)
+        key = jax.random.fold_in(jax.random.key(job.seed), [*EXPERIMENTS].index(name))
+        solve_key, report_key = jax.random.split(key)
+        folder = job.folder / name
+        folder.mkdir()
+        post = solve(
+            solve_key,
+            problem,
+            budget=job.budget,
+            progress=lambda progress, name=name: say(f"{name}: {progress.message}"),
         )
-        page = make_index("latentuq: four corrupted digits", introduction, entries)
-        (staged / "index.html").write_text(page, encoding="utf-8")
-        gallery = draw_gallery({entry.name: entry.content for entry in entries})
-        gallery.savefig(staged / "overview.png", dpi=130)
-    if as_json:
-        typer.echo(json.dumps({"index": str(output / "index.html"), "reports": summaries}))
-        return
-    typer.echo("\n".join([*lines, f"Open {output / 'index.html'} in a browser."]))
+        say(f"{name}: Writing the report.")
+        content, facts = write_report(
+            folder,
+            report_key,
+            post,
+            title=f"{name}: {experiment.summary}",
+            truth=truth,
+            command=job.command,
+            seed=job.seed,
+        )
+        facts["digits"] = _digits(prior, post)
+        write_summary(folder, facts)
+        note = f"Read as digits: {_in_words(facts['digits'])}."
+        entry = Entry(name, experiment.summary, note, first_word(post), content)
+        reports[name] = _Report(entry, facts, repr(post))
+    return reports
 
 
 def _digits(prior: "GenerativePrior", post: "Posterior") -> list[float]:

@@ -36,9 +36,12 @@ class Stages:
 
 
 class Bar:
-    """A line that says what is going on, where people look."""
+    """A line that says what is going on, where people look.
 
-    def __init__(self, quiet: bool):
+    It measures the progress of one inference; with `pulsing` it only shows that work goes on.
+    """
+
+    def __init__(self, quiet: bool, pulsing: bool = False):
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -50,7 +53,8 @@ class Bar:
             transient=True,
             disable=quiet or not sys.stderr.isatty(),
         )
-        self.task = self.progress.add_task(SEARCHING, total=len(_STAGES) + 1)
+        total = None if pulsing else len(_STAGES) + 1
+        self.task = self.progress.add_task(SEARCHING, total=total)
 
     def __enter__(self) -> "Bar":
         self.progress.start()

@@ -65,8 +65,9 @@ def make_maps(key: Key[Array, ""], problem: InverseProblem, us: Float[Array, "n 
         rows = slice(start, start + _CHUNK)
         ordered[rows] = draw_images(keys[rows], problem, us[rows])
     ordered.sort(axis=0)
-    mean, std = (fn(ordered, axis=0, dtype=np.float64) for fn in (np.mean, np.std))
-    return ImageMaps(mean.astype(np.float32), std.astype(np.float32), ordered)
+    mean = np.mean(ordered, axis=0, dtype=np.float64)
+    std = np.std(ordered, axis=0, dtype=np.float64)
+    return ImageMaps(np.asarray(mean, np.float32), np.asarray(std, np.float32), ordered)
 
 
 def missing_maps(shape: tuple[int, ...]) -> ImageMaps:

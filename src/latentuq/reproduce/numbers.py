@@ -111,20 +111,22 @@ def _networks(cells: Cells) -> list[Row]:
 
 
 def _activation(size: dict[str, Any]) -> str:
-    return {"leaky_relu": "LeakyReLU", "silu": "SiLU"}.get(size["activation"], size["activation"])
+    name: str = size["activation"]
+    return {"leaky_relu": "LeakyReLU", "silu": "SiLU"}.get(name, name)
 
 
 def _corruptions(cells: Cells) -> list[Row]:
-    removed = [
+    first, second = (
         1 - cells[f"posterior {model} sparse95"]["data"] / np.prod(SHAPE) for model in MODELS
-    ]
+    )
     noise = EXPERIMENTS[NOISY].noise_std
     blur = EXPERIMENTS["blur"].noise_std
     rows = [
         Row(
             "pixels removed, `sparse95`",
             f"{published.REMOVED:.0%}",
-            *(f"{share:.1%}" for share in removed),
+            f"{first:.1%}",
+            f"{second:.1%}",
         ),
         Row(f"noise, `{NOISY}`", f"{published.NOISE:g}", f"{noise:g}", f"{noise:g}"),
         Row(

@@ -206,7 +206,7 @@ def _recipe_job(plan: Plan, model: str, corruption: str, variant: str) -> Job:
         cell = run_recipe(
             key, problem.log_density, problem.dim, annealed=annealed, steps=plan.steps
         )
-        draws = np.array(cell["draws"], np.float32)
+        draws = jnp.array(cell["draws"], jnp.float32)
         return cell | {"digits": read_digits(problem.prior, draws) if len(draws) else []}
 
     return job
