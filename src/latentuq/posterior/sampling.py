@@ -34,7 +34,7 @@ def spread_keys(key: Key[Array, ""], n: int) -> Key[Array, " n"]:
     """Splits a key into n, on the host: `jax.random.split` is compiled for each n."""
     shape = (n, *jax.random.key_data(key).shape)
     data = host_generator(key).integers(2**32, size=shape, dtype=np.uint32)
-    return jax.random.wrap_key_data(data, impl=jax.random.key_impl(key))
+    return jax.random.wrap_key_data(jax.device_put(data), impl=jax.random.key_impl(key))
 
 
 def resample(
@@ -72,4 +72,4 @@ def _row_taker(array: Array) -> Callable[[Int[np.ndarray, " rows"]], Any]:
     if not jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
         return np.asarray(array).__getitem__
     data, kind = np.asarray(jax.random.key_data(array)), jax.random.key_impl(array)
-    return lambda rows: jax.random.wrap_key_data(data[rows], impl=kind)
+    return lambda rows: jax.random.wrap_key_data(jax.device_put(data[rows]), impl=kind)

@@ -228,7 +228,7 @@ def _images_of_mode(
         chosen = rng.permutation(systematic_index(rng, log_weights, _PER_MODE))
         us = np.asarray(post.draws)[chosen]
     keys = spread_keys(image_key, _PER_MODE)
-    return np.asarray(draw_images(keys, problem, us).draws)
+    return np.asarray(draw_images(keys, problem, jax.device_put(us)).draws)
 
 
 def _replicates(
