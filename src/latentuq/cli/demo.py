@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from latentuq.cli.ahead import importing
 from latentuq.cli.progress import Bar
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def demo(
     from latentuq.report.figures import draw_gallery
     from latentuq.report.index import Entry, make_index
     from latentuq.report.words import first_word
-    from latentuq.report.write import write_report, write_summary
+    from latentuq.report.write import MODULES, write_report, write_summary
     from latentuq.store import load_prior
 
     command = shlex.join(["latentuq", *sys.argv[1:]])
@@ -57,7 +58,8 @@ def demo(
             folder = staged / name
             folder.mkdir()
             with Bar(quiet=as_json) as bar:
-                post = solve(solve_key, problem, budget=budget, progress=bar.show)
+                with importing(MODULES, bar.show) as progress:
+                    post = solve(solve_key, problem, budget=budget, progress=progress)
                 bar.say("Writing the report.")
                 content, facts = write_report(
                     folder,

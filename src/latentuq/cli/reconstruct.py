@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from latentuq.cli import problem_options as options
+from latentuq.cli.ahead import importing
 from latentuq.cli.progress import SEARCHING, Bar, Stages
 from latentuq.errors import UserError
 
@@ -82,7 +83,7 @@ def reconstruct(
     from latentuq.files import staged_folder
     from latentuq.posterior import solve
     from latentuq.report.words import give_advice
-    from latentuq.report.write import FILES, write_report, write_summary
+    from latentuq.report.write import FILES, MODULES, write_report, write_summary
 
     estimated = noise == AUTO
     flags = options.ProblemFlags(
@@ -121,7 +122,8 @@ def reconstruct(
                 problem, level = _with_noise(noise_key, problem)
                 stages.mark("noise")
                 bar.say(SEARCHING)
-            post = solve(solve_key, problem, budget=budget, progress=follow)
+            with importing(MODULES, follow) as progress:
+                post = solve(solve_key, problem, budget=budget, progress=progress)
             stages.mark("certify")
             bar.say("Writing the report.")
             _, facts = write_report(
