@@ -21,6 +21,7 @@ from latentuq.posterior import Posterior, load_posterior, make_posterior, solve,
 from latentuq.posterior.dataset import SavedImages
 from latentuq.posterior.maps import ImageMaps, map_draws, quantiles
 from latentuq.posterior.posterior import LEVELS
+from latentuq.posterior.sampling import spread_keys
 from latentuq.prior import ModelError
 from latentuq.problem import InverseProblem
 
@@ -237,6 +238,24 @@ class TestDraws:
         # Decoder means alone lie in the linear generator's plane.
         assert np.linalg.matrix_rank(decoded.reshape(n, -1) - 0.5, tol=1e-2) == DIM
 
+    def test_another_number_of_draws_compiles_nothing(self, post):
+        compiled = []
+        jax.monitoring.register_event_duration_secs_listener(
+            lambda event, *_, **__: compiled.append(event) if "backend_compile" in event else None
+        )
+        post.sample_images(KEY, 5)
+        count = len(compiled)
+        # More than one chunk, and not a whole number of them.
+        assert post.sample_images(KEY, 131).shape == (131, *SHAPE)
+        assert post.sample(KEY, 17).shape == (17, DIM)
+        assert len(compiled) == count
+
+    def test_keys_of_image_draws_differ(self):
+        keys = jax.random.key_data(spread_keys(KEY, 1000))
+        assert len(np.unique(keys, axis=0)) == 1000
+        other = jax.random.key_data(spread_keys(jax.random.key(8), 1000))
+        assert not np.any(np.isin(keys, other).all(axis=1))
+
     def test_legacy_keys_are_keys(self, post):
         drawn = post.sample(jax.random.PRNGKey(4), 10)
         np.testing.assert_array_equal(drawn, post.sample(jax.random.key(4), 10))
@@ -282,6 +301,13 @@ class TestDensity:
         # Float32 sums of terms of the size of the log density.
         np.testing.assert_allclose(post.log_prob(u), normal.logpdf(u), rtol=1e-4, atol=2e-3)
         assert post.log_prob(u[0, 0]).shape == ()
+
+    def test_log_prob_has_a_gradient(self, post, problem):
+        u = jnp.asarray([0.5, -1.0, 2.0])
+        gradient = jax.grad(problem.log_density)(u)
+        np.testing.assert_allclose(jax.grad(post.log_prob)(u), gradient, rtol=1e-5)
+        many = jax.jit(post.log_prob)(jnp.stack([u, 2 * u]))
+        np.testing.assert_allclose(many, post.log_prob(np.stack([u, 2 * u])), rtol=1e-5)
 
     def test_log_prob_is_normalised(self):
         post = plain_posterior(

@@ -47,7 +47,8 @@ class GaussianNoise(eqx.Module):
             self.factor = None
         if np.any(values < 0):
             raise UserError(f"The noise {name} cannot be negative: {values.min():g}.")
-        self.std = jnp.asarray(values if name == "std" else np.sqrt(values), jnp.float32)
+        std = values if name == "std" else np.sqrt(values)
+        self.std = jax.device_put(std.astype(np.float32))
 
     def check(self, shape: tuple[int, ...]) -> None:
         """Refuses data of a shape that the noise does not describe."""

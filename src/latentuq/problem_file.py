@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import equinox as eqx
+import jax
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -274,7 +275,7 @@ def _model_error_name(prior: GenerativePrior) -> str:
     """The name under which the prior lists the model error in use."""
     used = prior.model_error
     for name, error in prior.model_errors.items():
-        if eqx.tree_equal(error, used):
+        if eqx.tree_equal(*jax.device_get((error, used))):
             return name
     raise UserError(
         f"The model error in use is none that {prior!r} came with, and a problem file only names"

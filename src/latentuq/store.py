@@ -188,9 +188,8 @@ def _build(file: TensorFile, architecture: Architecture, checksum: str) -> Gener
     vae = eqx.filter_eval_shape(init_vae, key, shape, size, 1.0)
     skeleton: dict[str, Any] = {"encoder": vae.encoder, "decoder": vae.decoder}
     if flow_size.depth:
-        skeleton["flow"] = eqx.filter_eval_shape(
-            init_flow, key, flow_size, jnp.zeros(dim), jnp.ones(dim)
-        )
+        latent = jax.ShapeDtypeStruct((dim,), jnp.float32)
+        skeleton["flow"] = eqx.filter_eval_shape(init_flow, key, flow_size, latent, latent)
     networks = unflatten(skeleton, file.arrays)
     errors = {
         name: ModelError(
@@ -201,13 +200,13 @@ def _build(file: TensorFile, architecture: Architecture, checksum: str) -> Gener
     }
     errors = unflatten(errors, file.arrays, "model_errors")
     for name, error in errors.items():
-        if jnp.any(error.variance < 0):
+        if np.any(np.asarray(error.variance) < 0):
             raise UserError(f"the model error {name!r} has a negative variance.")
     if GAIN in file.arrays:
         errors[SIGNAL_DEPENDENT] = _signal_dependent(errors, file.arrays)
     elif architecture.default_model_error == SIGNAL_DEPENDENT:
         raise UserError("the gain of its default model error is missing.")
-    if "flow" in networks and not jnp.all(networks["flow"].scale > 0):
+    if "flow" in networks and not np.all(np.asarray(networks["flow"].scale) > 0):
         raise UserError("the scale of the flow is not positive.")
     return GenerativePrior(
         decoder=networks["decoder"],

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from latentuq.errors import UserError
@@ -77,7 +76,8 @@ def unflatten(like: T, arrays: Mapping[str, np.ndarray], prefix: str = "") -> T:
             )
         if array.dtype.kind == "f" and not np.all(np.isfinite(array)):
             raise UserError(f"The array {name} contains NaN or infinite values.")
-        return jnp.asarray(array, leaf.dtype)
+        # Converted here: JAX would compile that for each shape.
+        return jax.device_put(array.astype(leaf.dtype))
 
     return jax.tree_util.tree_map_with_path(fill, like)
 

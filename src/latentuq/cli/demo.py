@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from latentuq.cli.ahead import importing
 from latentuq.cli.parallel import Say, in_processes
 from latentuq.cli.progress import Bar
 
@@ -107,7 +108,7 @@ def _make_reports(job: _Job, say: Say) -> dict[str, _Report]:
     from latentuq.posterior import solve
     from latentuq.report.index import Entry
     from latentuq.report.words import first_word
-    from latentuq.report.write import write_report, write_summary
+    from latentuq.report.write import MODULES, write_report, write_summary
     from latentuq.store import load_prior
 
     prior = load_prior(job.model)
@@ -120,12 +121,12 @@ def _make_reports(job: _Job, say: Say) -> dict[str, _Report]:
         solve_key, report_key = jax.random.split(key)
         folder = job.folder / name
         folder.mkdir()
-        post = solve(
-            solve_key,
-            problem,
-            budget=job.budget,
-            progress=lambda progress, name=name: say(f"{name}: {progress.message}"),
-        )
+
+        def show(progress: Any, name: str = name) -> None:
+            say(f"{name}: {progress.message}")
+
+        with importing(MODULES, show) as progress:
+            post = solve(solve_key, problem, budget=job.budget, progress=progress)
         say(f"{name}: Writing the report.")
         content, facts = write_report(
             folder,

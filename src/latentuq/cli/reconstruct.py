@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from latentuq.cli import problem_options as options
+from latentuq.cli.ahead import importing
 from latentuq.cli.progress import SEARCHING, Bar, Stages
 from latentuq.errors import UserError
 
@@ -82,7 +83,7 @@ def reconstruct(
     from latentuq.files import staged_folder
     from latentuq.posterior import solve
     from latentuq.report.words import give_advice
-    from latentuq.report.write import FILES, write_report, write_summary
+    from latentuq.report.write import FILES, MODULES, write_report, write_summary
 
     estimated = noise == AUTO
     flags = options.ProblemFlags(
@@ -106,8 +107,8 @@ def reconstruct(
     with staged_folder(folder, force, FILES) as staged:
         prior = _prior(model, from_file)
         observation = read_observation(image, prior.scaling)
-        keys = jax.random.split(jax.random.key(seed), 4)
-        problem, truth = _state(keys[0], prior, flags, observation, corrupt, resize)
+        data_key, noise_key, solve_key, report_key = jax.random.split(jax.random.key(seed), 4)
+        problem, truth = _state(data_key, prior, flags, observation, corrupt, resize)
         stages.mark("start-up")
         level = None
 
@@ -118,15 +119,16 @@ def reconstruct(
         with Bar(quiet=as_json) as bar:
             if estimated:
                 bar.say("Estimating the noise.")
-                problem, level = _with_noise(keys[1], problem)
+                problem, level = _with_noise(noise_key, problem)
                 stages.mark("noise")
                 bar.say(SEARCHING)
-            post = solve(keys[2], problem, budget=budget, progress=follow)
+            with importing(MODULES, follow) as progress:
+                post = solve(solve_key, problem, budget=budget, progress=progress)
             stages.mark("certify")
             bar.say("Writing the report.")
             _, facts = write_report(
                 staged,
-                keys[3],
+                report_key,
                 post,
                 title=f"{Path(image).name} under {prior.card.name}",
                 truth=truth,
@@ -171,11 +173,15 @@ def _state(
     resized: bool,
 ) -> "tuple[InverseProblem, Any]":
     """The problem, and the clean image if that was given."""
-    import jax.numpy as jnp
+    import equinox as eqx
     import numpy as np
 
     from latentuq.data.observation import resize
     from latentuq.problem import InverseProblem
+
+    @eqx.filter_jit
+    def observe(key, operator, noise, x):
+        return operator.apply(x) + noise.sample(key, operator.output_shape)
 
     # Maps of the noise in FITS files have the units of the data.
     scale = 1.0 if observation.header is None else observation.scaling.scale
@@ -195,8 +201,7 @@ def _state(
     if np.isnan(values).any():
         raise UserError("A clean image has no missing pixels: fill them or leave out --corrupt.")
     content.noise.check(content.operator.output_shape)
-    y = content.operator.apply(jnp.asarray(values, jnp.float32))
-    y = np.asarray(y + content.noise.sample(key, y.shape))
+    y = np.asarray(observe(key, content.operator, content.noise, values.astype(np.float32)))
     return InverseProblem(prior, content.operator, content.noise, y), values
 
 

@@ -3,6 +3,7 @@
 import abc
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
@@ -31,7 +32,7 @@ class Mask(Operator):
             wrong = given[~((given == 0) | (given == 1))]
             if wrong.size:
                 raise UserError(f"A mask holds 0 (hidden) and 1 (observed), not {wrong.flat[0]}.")
-        self.mask = jnp.asarray(given != 0)
+        self.mask = jax.device_put(given != 0)
         self.input_shape = given.shape
 
     def bind(self, shape: Shape) -> "Mask":

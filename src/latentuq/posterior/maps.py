@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from latentuq.posterior.sampling import in_chunks
+from latentuq.posterior.sampling import in_chunks, spread_keys
 from latentuq.prior import GenerativePrior
 from latentuq.problem import InverseProblem
 
@@ -58,13 +58,7 @@ def map_draws(shape: tuple[int, ...]) -> int:
 
 def make_maps(key: Key[Array, ""], problem: InverseProblem, us: Float[Array, "n dim"]) -> ImageMaps:
     """Maps of x from equally weighted draws of u."""
-    n = us.shape[0]
-    keys = jax.random.split(key, n)
-    ordered = np.empty((n, *problem.prior.shape), np.float32)
-    for start in range(0, n, _CHUNK):
-        rows = slice(start, start + _CHUNK)
-        ordered[rows] = draw_images(keys[rows], problem, us[rows])
-    ordered.sort(axis=0)
+    ordered = np.sort(draw_images(spread_keys(key, len(us)), problem, us), axis=0)
     mean = np.mean(ordered, axis=0, dtype=np.float64)
     std = np.std(ordered, axis=0, dtype=np.float64)
     return ImageMaps(np.asarray(mean, np.float32), np.asarray(std, np.float32), ordered)

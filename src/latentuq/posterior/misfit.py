@@ -18,7 +18,7 @@ def predictive_p_value(inference: Inference, problem: InverseProblem) -> float:
     but only by something that the prior calls impossible, in u.u. An inflated model error makes
     the sum smaller than that, and alarms rarer.
     """
-    degrees = float(np.sum(problem.observed)) + problem.dim
+    degrees = np.count_nonzero(problem.observed) + problem.dim
     draws = inference.draws
     distances = 2 * (float(problem.log_normalisation) - np.asarray(draws.log_densities, np.float64))
     chances = gammaincc(degrees / 2, np.maximum(distances, 0) / 2)

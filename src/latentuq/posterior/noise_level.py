@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Array, Float, Key
-from scipy.interpolate import PchipInterpolator
 
 from latentuq.errors import UserError
 from latentuq.noise import GaussianNoise
@@ -135,6 +134,9 @@ def _parabola(found: dict[float, float]) -> _Peak | None:
 
 def _posterior(found: dict[float, float]) -> tuple[float, float, float]:
     """Mean of ln std, and its 16 and 84 % quantiles, from interpolated evidences."""
+    # Slow to import, and of no use to those who know their noise.
+    from scipy.interpolate import PchipInterpolator
+
     logs = np.array(sorted(found))
     curve = PchipInterpolator(logs, [found[each] for each in logs])
     # Fine enough for a peak that is a thousandth of the range wide.

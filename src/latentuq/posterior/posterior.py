@@ -28,7 +28,7 @@ from latentuq.posterior.maps import (
     missing_maps,
     quantiles,
 )
-from latentuq.posterior.sampling import in_chunks, read_count, read_key, resample
+from latentuq.posterior.sampling import in_chunks, read_count, read_key, resample, spread_keys
 from latentuq.posterior.summary import describe, tabulate
 from latentuq.problem import InverseProblem
 
@@ -141,10 +141,8 @@ class Posterior:
         """Normalised log posterior density, log_density(u) - log_evidence, for any batch of u."""
         if self.log_density_fn is None:
             raise UserError(f"The log density is not known: {self.no_problem}")
-        fn = self.log_density_fn
-        log_densities = self._over_batch(lambda us: _evaluate(fn, us), u)
-        log_densities = jnp.where(jnp.isnan(log_densities), -jnp.inf, log_densities)
-        return log_densities - self.inference.draws.log_evidence
+        fn, log_evidence = self.log_density_fn, self.inference.draws.log_evidence
+        return self._over_batch(lambda us: _log_probs(fn, log_evidence, us), u)
 
     def sample(self, key: Key[Array, ""], n: int) -> Float[Array, "n dim"]:
         """Draws n points u from the posterior, in random order.
@@ -156,7 +154,8 @@ class Posterior:
         n = read_count(n)
         if not self._has_draws:
             raise UserError(f"There is nothing to draw from: the posterior is {self.verdict}")
-        return self.draws[resample(read_key(key), self.log_weights, n)]
+        chosen = resample(read_key(key), self.log_weights, n)
+        return jax.device_put(np.asarray(self.draws)[chosen])
 
     def sample_images(
         self, key: Key[Array, ""], n: int, mean: bool = False
@@ -167,7 +166,7 @@ class Posterior:
         us = self.sample(u_key, n)
         if mean:
             return decode_images(problem.prior, us)
-        return draw_images(jax.random.split(image_key, n), problem, us)
+        return draw_images(spread_keys(image_key, n), problem, us)
 
     def expect(
         self, fn: Callable[[Float[Array, " dim"]], Array]
@@ -212,7 +211,7 @@ class Posterior:
                     f"Of the quantiles only {', '.join(f'{level:g}' for level in saved)} were"
                     f" saved. {self.no_problem}"
                 )
-        return jnp.asarray(quantiles(self._maps, levels))
+        return jax.device_put(quantiles(self._maps, levels))
 
     def to_xarray(self) -> "xarray.Dataset":
         """Everything as one labelled dataset.
@@ -239,10 +238,11 @@ class Posterior:
         """
         drawn = None
         if samples and self._has_draws:
-            u_key, image_key = jax.random.split(jax.random.split(self.key, 3)[2])
+            _, _, samples_key = jax.random.split(self.key, 3)
+            u_key, image_key = jax.random.split(samples_key)
             us, images = self.sample(u_key, samples), None
             if (problem := self.problem) is not None:
-                images = draw_images(jax.random.split(image_key, samples), problem, us)
+                images = draw_images(spread_keys(image_key, samples), problem, us)
             drawn = make_samples(us, images)
         write_posterior(path, self._contents(), drawn, force)
 
@@ -255,7 +255,7 @@ class Posterior:
 
     @property
     def _has_draws(self) -> bool:
-        return bool(jnp.any(self.log_weights > -jnp.inf))
+        return bool(np.any(np.asarray(self.log_weights) > -np.inf))
 
     def _problem(self) -> InverseProblem:
         if self.problem is None:
@@ -274,7 +274,7 @@ class Posterior:
     @cached_property
     def _moments(self) -> tuple[Float[Array, "*shape"], Float[Array, "*shape"]]:
         maps = self.saved_images or self._maps
-        return jnp.asarray(maps.mean), jnp.asarray(maps.std)
+        return jax.device_put((maps.mean, maps.std))
 
     def _contents(self) -> Contents:
         images = self.saved_images
@@ -306,7 +306,8 @@ class Posterior:
 
 def _image_key(key: Key[Array, ""]) -> Key[Array, ""]:
     """The half of the key that `_infer` leaves."""
-    return jax.random.split(key)[1]
+    _, image_key = jax.random.split(key)
+    return image_key
 
 
 def _chunk(n: int) -> int:
@@ -319,3 +320,11 @@ def _evaluate(
     fn: Callable[[Float[Array, " dim"]], Array], us: Float[Array, "n dim"]
 ) -> Float[Array, "n ..."]:
     return jax.vmap(fn)(us)
+
+
+@eqx.filter_jit
+def _log_probs(
+    fn: LogDensity, log_evidence: Float[Array, ""], us: Float[Array, "n dim"]
+) -> Float[Array, " n"]:
+    log_densities = jax.vmap(fn)(us)
+    return jnp.where(jnp.isnan(log_densities), -jnp.inf, log_densities) - log_evidence

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Key
 
 import latentuq
@@ -104,10 +104,10 @@ def load_posterior(
 def make_posterior(key: Key[Array, ""], inference: Inference, problem: InverseProblem) -> Posterior:
     """Adds the problem to what the engine returned for its density."""
     # log_density = log_normalisation - r.r/2 - u.u/2, solved for r.r.
-    chi_squared = 2 * (problem.log_normalisation - inference.log_densities) - jnp.sum(
-        inference.modes**2, axis=1
-    )
-    data = int(jnp.sum(problem.observed))
+    modes, log_densities = np.asarray(inference.modes), np.asarray(inference.log_densities)
+    distances = 2 * (np.asarray(problem.log_normalisation) - log_densities)
+    chi_squared = distances - np.sum(modes**2, axis=1)
+    data = int(np.count_nonzero(problem.observed))
     reduced = float(chi_squared[inference.map_index]) / data if data else None
     p_value = predictive_p_value(inference, problem) if data else None
     diagnostics = dataclasses.replace(
@@ -120,7 +120,7 @@ def make_posterior(key: Key[Array, ""], inference: Inference, problem: InversePr
         key,
         problem,
         problem.log_density,
-        chi_squared,
+        jax.device_put(chi_squared),
         _versions() | {"model": card.name, "model_checksum": card.checksum},
     )
 

@@ -71,8 +71,11 @@ class ModelError(eqx.Module):
         if self.most_data is None or not dominated > 0:
             return self
         inflation = math.sqrt(1 + dominated / self.most_data)
-        gain = jnp.ones(2, self.variance.dtype) if self.gain is None else self.gain
-        return ModelError(inflation**2 * self.variance, inflation * self.factors, gain / inflation)
+        variance, factors = np.asarray(self.variance), np.asarray(self.factors)
+        gain = np.ones(2, variance.dtype) if self.gain is None else np.asarray(self.gain)
+        return ModelError(
+            *jax.device_put((inflation**2 * variance, inflation * factors, gain / inflation))
+        )
 
     def scaled(self, gain: Float[Array, "*shape"]) -> "ModelError":
         """T S_model T with T = diag(gain)."""

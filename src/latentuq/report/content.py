@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +14,7 @@ from latentuq.inference.importance import systematic_index
 from latentuq.inference.membership import responsibilities
 from latentuq.posterior import Posterior
 from latentuq.posterior.maps import draw_images
+from latentuq.posterior.sampling import spread_keys
 from latentuq.problem import InverseProblem
 
 # Modes that get a card, and the share of the mass from which one does.
@@ -150,22 +152,27 @@ def collect(
     shown = _shown_modes(post)
     images = np.asarray(post.sample_images(sample_key, _FOR_COMPONENTS))
     shares = _shares(post, np.asarray(post.draws))
-    data = int(np.sum(problem.observed))
+    data = int(np.count_nonzero(problem.observed))
     evidence = post.log_evidence
     cards = []
+    # On the host, where an index is not compiled.
+    mode_images, weights, weight_errors, log_densities = jax.device_get(
+        (post.mode_images, post.weights, post.weight_errors, post.inference.log_densities)
+    )
+    chi_squared = np.asarray(
+        np.full(len(weights), np.nan) if post.chi_squared is None else post.chi_squared
+    )
     for mode in shown:
         within = _images_of_mode(
             jax.random.fold_in(mode_key, mode), post, problem, mode, shares[:, mode]
         )
         cards.append(
             ModeCard(
-                image=np.asarray(post.mode_images[mode]),
-                weight=float(post.weights[mode]),
-                weight_error=float(post.weight_errors[mode]),
-                depth=evidence - float(post.inference.log_densities[mode]),
-                chi_squared=float(post.chi_squared[mode]) / max(data, 1)
-                if post.chi_squared is not None
-                else float("nan"),
+                image=mode_images[mode],
+                weight=float(weights[mode]),
+                weight_error=float(weight_errors[mode]),
+                depth=evidence - float(log_densities[mode]),
+                chi_squared=float(chi_squared[mode]) / max(data, 1),
                 deepest=mode == post.map_index,
                 std=np.std(within, axis=0),
                 samples=within[:_CARD_SAMPLES],
@@ -173,7 +180,7 @@ def collect(
         )
     return Content(
         data=np.asarray(problem.y),
-        map_image=np.asarray(post.mode_images[post.map_index]),
+        map_image=mode_images[post.map_index],
         mean=np.asarray(post.mean),
         std=np.asarray(post.std),
         truth=truth,
@@ -199,7 +206,7 @@ def _compare(post: Posterior, truth: Float[np.ndarray, "height width"]) -> Compa
 
 def _shown_modes(post: Posterior) -> list[int]:
     """The heaviest modes, and the deepest in any case."""
-    heavy = [mode for mode, weight in enumerate(post.weights) if float(weight) >= _LEAST_WEIGHT]
+    heavy = np.flatnonzero(np.asarray(post.weights) >= _LEAST_WEIGHT).tolist()
     shown = (heavy or [0])[:_MOST_CARDS]
     return shown if post.map_index in shown else [*shown[: _MOST_CARDS - 1], post.map_index]
 
@@ -216,24 +223,30 @@ def _images_of_mode(
     with np.errstate(divide="ignore"):
         log_weights = np.asarray(post.log_weights, np.float64) + np.log(shares)
     rng = host_generator(choose_key)
-    us = jnp.tile(post.modes[mode], (_PER_MODE, 1))
+    us = np.tile(np.asarray(post.modes)[mode], (_PER_MODE, 1))
     if np.isfinite(log_weights).any():
         chosen = rng.permutation(systematic_index(rng, log_weights, _PER_MODE))
-        us = jnp.asarray(np.asarray(post.draws)[chosen])
-    keys = jax.random.split(image_key, _PER_MODE)
-    return np.asarray(draw_images(keys, problem, us))
+        us = np.asarray(post.draws)[chosen]
+    keys = spread_keys(image_key, _PER_MODE)
+    return np.asarray(draw_images(keys, problem, jax.device_put(us)))
 
 
 def _replicates(
     key: Key[Array, ""], problem: InverseProblem, images: Float[np.ndarray, "n height width"]
 ) -> Float[np.ndarray, "n *data"]:
     """What the instrument would have made of each image, missing where the data are."""
+    made = _observe(problem, spread_keys(key, len(images)), images)
+    return np.where(np.asarray(problem.observed), made, np.nan)
 
-    def observe(key, x):
+
+@eqx.filter_jit
+def _observe(
+    problem: InverseProblem, keys: Key[Array, " n"], images: Float[np.ndarray, "n height width"]
+) -> Float[Array, "n *data"]:
+    def observe_one(key, x):
         return problem.operator.apply(x) + problem.noise.sample(key, problem.y.shape)
 
-    made = jax.vmap(observe)(jax.random.split(key, len(images)), jnp.asarray(images))
-    return np.where(np.asarray(problem.observed), made, np.nan)
+    return jax.vmap(observe_one)(keys, jnp.asarray(images))
 
 
 def _components(images: Float[np.ndarray, "n height width"]) -> tuple[Component, ...]:
@@ -294,14 +307,15 @@ def _places(modes: Int[np.ndarray, " n"], shown: list[int]) -> Int[np.ndarray, "
 
 def _slices(post: Posterior) -> tuple[Slice, ...]:
     """Through the heaviest mode's Gaussian along its widest, its middle and its narrowest axis."""
-    centre = np.asarray(post.inference.means[0], np.float64)
-    factor = np.asarray(post.inference.factors[0], np.float64)
+    centre = np.asarray(post.inference.means, np.float64)[0]
+    factor = np.asarray(post.inference.factors, np.float64)[0]
     vectors, widths, _ = np.linalg.svd(factor)
     steps = np.linspace(-3, 3, 41)
     names = {post.dim // 2: "middle axis", post.dim - 1: "narrowest axis", 0: "widest axis"}
     chosen = sorted(names)
     points = [centre + steps[:, None] * widths[axis] * vectors[:, axis] for axis in chosen]
-    exact = -np.asarray(post.log_prob(np.concatenate([*points, centre[None]])), np.float64)
+    points = np.concatenate([*points, centre[None]]).astype(post.modes.dtype)
+    exact = -np.asarray(post.log_prob(points), np.float64)
     return tuple(
         Slice(names[axis], float(widths[axis]), steps, part - exact[-1], 0.5 * steps**2)
         for axis, part in zip(chosen, np.split(exact[:-1], len(chosen)), strict=True)

@@ -1,6 +1,8 @@
 """The figures of a report, for papers and slides: every one can be saved as PNG, SVG or PDF."""
 
+import io
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ from latentuq.report.content import Content, Slice
 from latentuq.report.palette import grey_pixels, heat_pixels, mode_colour
 
 _TEXT = 9
+_DPI = 130
 # Samples in a row.
 _COLUMNS = 12
 
@@ -34,13 +37,18 @@ def draw_overview(content: Content) -> Any:
 
 def draw_modes(content: Content) -> Any:
     """A row for each mode: its image, its uncertainty, images that belong to it."""
-    columns = 2 + content.cards[0].samples.shape[0]
-    figure, axes = _sheet(len(content.cards), columns, 1.15)
-    for place, (row, card) in enumerate(zip(axes, content.cards, strict=True)):
+    count, side = len(content.cards[0].samples), content.map_image.shape[1]
+    strips = [
+        _strip([grey_pixels(each) for each in card.samples], count, gap=side // 7)
+        for card in content.cards
+    ]
+    widths = [side, side, strips[0].shape[1]]
+    figure, axes = _sheet(len(strips), 3, 1.15, width=1.15 * (2 + count), widths=widths)
+    for place, (row, card, strip) in enumerate(zip(axes, content.cards, strips, strict=True)):
         _show(row[0], grey_pixels(card.image), f"{card.weight:.1%}", mode_colour(place))
         _show(row[1], heat_pixels(card.std, heat_range(content)), "std" if not place else "")
-        for axis, sample in zip(row[2:], card.samples, strict=True):
-            _show(axis, grey_pixels(sample))
+        _show(row[2], strip)
+        row[2].set_axis_off()
     return figure
 
 
@@ -60,12 +68,12 @@ def draw_samples(content: Content) -> Any:
     return figure
 
 
-def _strip(images: Sequence[np.ndarray]) -> np.ndarray:
-    """Images side by side, with white gaps."""
-    gap = np.full((images[0].shape[0], 2, 3), 255, np.uint8)
+def _strip(images: Sequence[np.ndarray], columns: int = _COLUMNS, gap: int = 2) -> np.ndarray:
+    """Images side by side, with white gaps: axes of their own would take long to draw."""
+    between = np.full((images[0].shape[0], gap, 3), 255, np.uint8)
     blank = np.full_like(images[0], 255)
-    filled = [*images, *[blank] * (_COLUMNS - len(images))]
-    return np.concatenate([part for each in filled for part in (each, gap)][:-1], axis=1)
+    filled = [*images, *[blank] * (columns - len(images))]
+    return np.concatenate([part for each in filled for part in (each, between)][:-1], axis=1)
 
 
 def draw_components(content: Content) -> Any:
@@ -83,8 +91,10 @@ def draw_latent(content: Content) -> Any:
     """Posterior draws of u in two directions, coloured by mode."""
     view = content.latent
     figure, axis = _plot()
-    colours = [mode_colour(int(place)) for place in view.mode]
-    axis.scatter(*view.points.T, s=4, color=colours, linewidths=0, alpha=0.6)
+    # Markers of one colour make a much smaller SVG than points of many; grey ones lie below.
+    for place in np.unique(view.mode):
+        points, colour = view.points[view.mode == place], mode_colour(int(place))
+        axis.plot(*points.T, "o", markersize=2, markeredgewidth=0, color=colour, alpha=0.6)
     for place, centre in enumerate(view.centres):
         axis.scatter(*centre, s=60, marker="X", color=mode_colour(place), edgecolor="white")
     parted = "direction that parts the two heaviest modes" if view.parted else "widest direction"
@@ -178,6 +188,26 @@ FIGURES: dict[str, Callable[[Content], Any]] = {
 """Every figure by the name of its file."""
 
 
+def save_figure(figure: Any, path: Path) -> str:
+    """Writes a figure as PNG and as SVG beside it, and returns the text of the latter."""
+    figure.savefig(path, dpi=_DPI)
+    # Both share one layout, which takes as long to find as a figure to draw.
+    figure.set_layout_engine("none")
+    text = render_svg(figure)
+    path.with_suffix(".svg").write_text(text, encoding="utf-8")
+    return text
+
+
+def render_svg(figure: Any) -> str:
+    """A figure as SVG; the same figure always gives the same text."""
+    import matplotlib as mpl
+
+    buffer = io.StringIO()
+    with mpl.rc_context({"svg.hashsalt": "latentuq"}):
+        figure.savefig(buffer, format="svg", dpi=_DPI, metadata={"Date": None})
+    return buffer.getvalue()
+
+
 def data_range(data: Float[np.ndarray, "*data"]) -> tuple[float, float]:
     """From black to white: [0, 1], widened to the bulk of noisy data."""
     seen = data[np.isfinite(data)]
@@ -193,12 +223,18 @@ def heat_range(content: Content) -> float:
     return max(float(np.nanmax(each)) for each in maps)
 
 
-def _sheet(rows: int, columns: int, side: float, width: float | None = None) -> tuple[Any, Any]:
+def _sheet(
+    rows: int,
+    columns: int,
+    side: float,
+    width: float | None = None,
+    widths: Sequence[float] | None = None,
+) -> tuple[Any, Any]:
     from matplotlib.figure import Figure
 
     size = (width or side * columns, (side + 0.12) * rows)
     figure = Figure(figsize=size, layout="constrained")
-    return figure, figure.subplots(rows, columns, squeeze=False)
+    return figure, figure.subplots(rows, columns, squeeze=False, width_ratios=widths)
 
 
 def _plot(panels: int = 1) -> tuple[Any, Any]:

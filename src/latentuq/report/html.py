@@ -6,7 +6,6 @@ import io
 import re
 from collections.abc import Iterable, Mapping
 from importlib import resources
-from typing import Any
 
 import numpy as np
 from jaxtyping import UInt8
@@ -17,22 +16,28 @@ from latentuq.report.content import Content
 from latentuq.report.figures import (
     data_range,
     draw_data,
-    draw_latent,
-    draw_search,
     draw_slice,
     heat_range,
+    render_svg,
 )
 from latentuq.report.palette import grey_pixels, heat_pixels, mode_colour
 from latentuq.report.words import explain_fit, explain_verdict, first_word, give_advice
 
 
-def make_page(title: str, post: Posterior, content: Content, provenance: Mapping[str, str]) -> str:
+def make_page(
+    title: str,
+    post: Posterior,
+    content: Content,
+    drawn: Mapping[str, str],
+    provenance: Mapping[str, str],
+) -> str:
     """The page of one posterior.
 
     Args:
         title: What was reconstructed.
         post: The posterior.
         content: What is shown of it.
+        drawn: The report's figures as SVG, by name.
         provenance: Command, versions and the like, by name.
     """
     sections = [
@@ -40,7 +45,7 @@ def make_page(title: str, post: Posterior, content: Content, provenance: Mapping
         _section("What it could be", _cards(content)),
         _section("Samples", _samples(post, content)),
         _section("How pixels vary together", _components(content)),
-        _section("Behind it", _plots(content)),
+        _section("Behind it", _plots(content, drawn)),
         _section("How far to trust it", _certificate(post)),
         _section("How this was made", _table(provenance)),
     ]
@@ -95,7 +100,7 @@ def _overview(content: Content) -> str:
 def _data(content: Content) -> str:
     """The data as an image, or as a plot if they are none."""
     if content.data.ndim != 2:
-        return _plot(draw_data(content), "data")
+        return _plot(render_svg(draw_data(content)), "data")
     low, high = data_range(content.data)
     scale = "" if (low, high) == (0, 1) else f"<br>{low:.2g} to {high:.2g}"
     return picture(grey_pixels(content.data, low, high), f"data{scale}")
@@ -172,24 +177,25 @@ def _components(content: Content) -> str:
     return f'{text}<div class="pairs">{"".join(parts)}</div>'
 
 
-def _plots(content: Content) -> str:
-    shown = [
-        (draw_latent(content), "Posterior draws of u, coloured by mode (grey: modes not shown)."),
-        (draw_search(content), "Where every start of the search ended."),
+def _plots(content: Content, drawn: Mapping[str, str]) -> str:
+    plots = [
+        _plot(drawn["latent"], "Posterior draws of u, coloured by mode (grey: modes not shown)."),
+        _plot(drawn["search"], "Where every start of the search ended."),
     ]
-    plots = [_plot(figure, html.escape(text)) for figure, text in shown]
     plots += [
         _plot(
-            draw_slice(content, place), f"A slice of −ln p through the heaviest mode, {one.name}."
+            render_svg(draw_slice(content, place)),
+            f"A slice of −ln p through the heaviest mode, {one.name}.",
         )
         for place, one in enumerate(content.slices)
     ]
     return f'<div class="plots">{"".join(plots)}</div>'
 
 
-def _plot(figure: Any, caption: str) -> str:
-    """A figure with its caption."""
-    image = f'<div role="img" aria-label="{caption}">{svg(figure)}</div>'
+def _plot(drawn: str, caption: str) -> str:
+    """A figure with its caption, without the names that several on a page would share."""
+    inline = re.sub(r' id="[A-Za-z0-9.]+_\d+"', "", drawn[drawn.index("<svg") :])
+    image = f'<div role="img" aria-label="{caption}">{inline}</div>'
     return f"<figure>{image}<figcaption>{caption}</figcaption></figure>"
 
 
@@ -230,14 +236,3 @@ def _section(title: str, body: str) -> str:
 
 def _row(pictures: Iterable[str], size: str) -> str:
     return f'<div class="row {size}">{"".join(pictures)}</div>'
-
-
-def svg(figure: Any) -> str:
-    """A figure as inline SVG, without the names that several on a page would share."""
-    import matplotlib as mpl
-
-    buffer = io.StringIO()
-    with mpl.rc_context({"svg.hashsalt": "latentuq"}):
-        figure.savefig(buffer, format="svg", metadata={"Date": None})
-    text = buffer.getvalue()
-    return re.sub(r' id="[A-Za-z0-9.]+_\d+"', "", text[text.index("<svg") :])

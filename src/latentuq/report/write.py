@@ -13,13 +13,19 @@ from latentuq.data.observation import Observation
 from latentuq.errors import UserError
 from latentuq.posterior import NoiseLevel, Posterior
 from latentuq.report.content import Content, collect
-from latentuq.report.figures import FIGURES
+from latentuq.report.figures import FIGURES, save_figure
 from latentuq.report.html import make_page
 
 FILES = ("report.html", "summary.json", "posterior.nc", "mean.fits", "std.fits")
 """What a report may consist of, besides its figures."""
-
-_FORMATS = ("png", "svg")
+MODULES = (
+    "matplotlib.figure",
+    "matplotlib.backends.backend_agg",
+    "matplotlib.backends.backend_svg",
+    "xarray",
+    "h5netcdf",
+)
+"""What writing one imports, and nothing before it does: slow, so worth beginning early."""
 
 
 def write_report(
@@ -65,14 +71,13 @@ def write_report(
             "high": noise_level.high,
             "bound": noise_level.is_bound,
         }
-    page = make_page(title, post, content, provenance)
-    (folder / "report.html").write_text(page, encoding="utf-8")
     figures = folder / "figures"
     figures.mkdir()
-    for name, draw in FIGURES.items():
-        figure = draw(content)
-        for kind in _FORMATS:
-            figure.savefig(figures / f"{name}.{kind}", dpi=130)
+    drawn = {
+        name: save_figure(draw(content), figures / f"{name}.png") for name, draw in FIGURES.items()
+    }
+    page = make_page(title, post, content, drawn, provenance)
+    (folder / "report.html").write_text(page, encoding="utf-8")
     post.save(folder / "posterior.nc", samples=samples)
     if observation is not None and observation.header is not None:
         _write_fits(folder, post, observation)
