@@ -11,8 +11,9 @@ import numpy as np
 
 from latentuq.calibration.classifier import save_classifier, train_classifier
 from latentuq.data import load_dataset
+from latentuq.results import commit
 from latentuq.store import load_prior
-from priors import ROOT, commit
+from priors import ROOT
 
 PATH = ROOT / "src" / "latentuq" / "calibration" / "digits.safetensors"
 

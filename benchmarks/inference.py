@@ -34,9 +34,10 @@ from latentuq.inference.search import SearchState
 from latentuq.inference.target import Target
 from latentuq.posterior import Posterior
 from latentuq.problem import InverseProblem
+from latentuq.results import commit
 from latentuq.store import load_prior
 from latentuq.two_sample import two_sample_accuracy
-from priors import ROOT, best_seconds, commit, decoder_flops, flow_flops
+from priors import ROOT, best_seconds, decoder_flops, flow_flops
 from references import IMAGES, MODEL, SETTINGS, read_references, read_spread
 
 CELLS = ROOT / "docs" / "results" / "inference.json"

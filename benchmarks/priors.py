@@ -9,7 +9,6 @@ Every measurement is saved to docs/results/priors.json as it finishes; a second 
 import argparse
 import dataclasses
 import json
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +25,7 @@ from latentuq.files import atomic_path
 from latentuq.markdown import table
 from latentuq.options import nested, read_toml, replace
 from latentuq.prior import init_vae
+from latentuq.results import commit
 from latentuq.store import embedded_models, load_prior, read_card
 from latentuq.training import TrainingConfig
 from latentuq.training.flow import fit_flow
@@ -168,11 +168,6 @@ def measure_missing() -> None:
             with atomic_path(CELLS) as path:
                 path.write_text(json.dumps(results, indent=1) + "\n")
             print(name, results[name], flush=True)
-
-
-def commit() -> str:
-    command = ["git", "rev-parse", "--short", "HEAD"]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.strip()
 
 
 def models_section() -> str:

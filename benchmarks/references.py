@@ -30,9 +30,10 @@ from latentuq.files import atomic_path
 from latentuq.markdown import table
 from latentuq.prior import GenerativePrior
 from latentuq.problem import InverseProblem
+from latentuq.results import commit
 from latentuq.store import load_prior
 from latentuq.tensors import read_tensors, write_tensors
-from priors import ROOT, commit
+from priors import ROOT
 
 CELLS = ROOT / "docs" / "results" / "references.json"
 DRAWS = ROOT / "docs" / "results" / "references.safetensors"

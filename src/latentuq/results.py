@@ -1,6 +1,9 @@
 """JSON files of results that grow cell by cell and know what they were measured with."""
 
+import functools
 import json
+import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -26,3 +29,23 @@ def read_results(path: Path, setup: dict[str, Any], part: str, kind: str) -> Any
     if found != setup:
         raise UserError(f"{path} is of another model or seed; remove it, or choose another folder.")
     return results
+
+
+@functools.cache
+def commit() -> str:
+    """The commit of the code that runs, "unknown" outside a checkout.
+
+    Read once: others may commit while this runs, but what runs is the code of the start.
+    """
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    try:
+        done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True)
+    except OSError:  # There is no git.
+        return "unknown"
+    return done.stdout.strip() or "unknown"
+
+
+def commits(cells: Iterable[dict[str, Any]]) -> str:
+    """Those that measured some cells, in words."""
+    found = sorted({cell.get("commit", "unknown") for cell in cells})
+    return f"commit{'s' if len(found) > 1 else ''} {', '.join(found)}"

@@ -10,6 +10,7 @@ from latentuq.bench.run import Cells
 from latentuq.experiments import EXPERIMENTS
 from latentuq.files import atomic_path
 from latentuq.markdown import table
+from latentuq.results import commits
 
 # Colour-blind-safe (Okabe and Ito), one per problem.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
@@ -28,10 +29,10 @@ def write_page(cells: Cells, setup: dict[str, Any], folder: Path, command: str) 
     sections = "\n\n".join(_problem(cells, corruption) for corruption in done)
     text = f"""# Our inference beside the others
 
-Written by `{command}` from [bench.json](bench.json), prior `{setup["model"]}` (sha256
-{setup["model_checksum"][:12]}). Every method ran in one process, or a few if the run was resumed,
-one after the other and then all again; slow ones ran once. Times are medians without compilation,
-which is listed apart. Ground truth: [references.md](references.md).
+Written by `{command}` from [bench.json](bench.json) ({commits(cells.values())}), prior
+`{setup["model"]}` (sha256 {setup["model_checksum"][:12]}). Every method ran in one process, or a
+few if the run was resumed, one after the other and then all again; slow ones ran once. Times are
+medians without compilation, which is listed apart. Ground truth: [references.md](references.md).
 
 ![Error against time](bench.png)
 

@@ -22,7 +22,7 @@ from latentuq.posterior import Posterior, solve
 from latentuq.posterior.maps import draw_images
 from latentuq.prior import GenerativePrior
 from latentuq.problem import InverseProblem
-from latentuq.results import read_results
+from latentuq.results import commit, read_results
 from latentuq.two_sample import FEWEST_DRAWS, two_sample_accuracy
 
 Cells = dict[str, dict[str, Any]]
@@ -83,7 +83,8 @@ def run_bench(
                     posteriors[corruption] = _compiled(prior, corruption, seed)
                 reference = references[corruption, EXPERIMENTS[corruption].image]
                 key = jax.random.key(seed + repeat)
-                cells[name] = measure(key, method, corruption, posteriors[corruption], reference)
+                cell = measure(key, method, corruption, posteriors[corruption], reference)
+                cells[name] = cell | {"commit": commit()}
                 write_cells(path, setup, cells)
                 report(name, cells[name])
     return cells

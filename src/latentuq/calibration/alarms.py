@@ -18,6 +18,7 @@ from latentuq.operators import RegionMask
 from latentuq.posterior import solve
 from latentuq.prior import GenerativePrior
 from latentuq.problem import InverseProblem
+from latentuq.results import commit
 
 STUDY = "alarms"
 NOISE = 0.2
@@ -125,6 +126,7 @@ def run_alarms(
                     "p_value": post.diagnostics.predictive_p_value,
                     "log_evidence": round(post.log_evidence, 2),
                     "seconds": round(time.perf_counter() - start, 2),
+                    "commit": commit(),
                 }
             )
             write_rows(path, setup, rows)

@@ -25,6 +25,7 @@ from latentuq.experiments import EXPERIMENTS
 from latentuq.files import atomic_path
 from latentuq.markdown import table
 from latentuq.prior.model_error import LOW_RANK, SIGNAL_DEPENDENT
+from latentuq.results import commits
 
 _MODEL_ERRORS = ("scalar", "per-pixel", LOW_RANK, SIGNAL_DEPENDENT)
 # Colour-blind-safe (Okabe and Ito), one per corruption.
@@ -47,11 +48,13 @@ def write_page(folder: Path, page: Path) -> Path:
         _alarms(alarms),
     ]
     body = "\n\n".join(part for part in parts if part)
+    measured = [row for rows in (*studies.values(), *alarms.values()) for row in rows]
     text = f"""# Calibration: does what the posterior says happen as often as it says?
 
 Written by `latentuq calibrate -o {folder} --page {page}` from the rows in
-[{folder.name}]({folder.name}), prior {", ".join(f"`{model}`" for model in models)}. `latentuq
-calibrate --study ... -o {folder}` measures a study, and continues one that is there.
+[{folder.name}]({folder.name}) ({commits(measured)}), prior
+{", ".join(f"`{model}`" for model in models)}. `latentuq calibrate --study ... -o {folder}`
+measures a study, and continues one that is there.
 
 {body}
 """

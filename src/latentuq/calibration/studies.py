@@ -26,7 +26,7 @@ from latentuq.noise import GaussianNoise
 from latentuq.posterior import Posterior, solve
 from latentuq.prior import GenerativePrior
 from latentuq.problem import InverseProblem
-from latentuq.results import read_results
+from latentuq.results import commit, read_results
 
 STUDIES = ("simulated", "real")
 FIRST_IMAGE = 1000
@@ -114,7 +114,7 @@ def run_study(
         stamp = _stamp(case, setup["model_checksum"])
         draws, facts = _inferred(cached, stamp, partial(infer, solve_key, case))
         row = measure_draws(measure_key, case.problem, draws, case.truth)
-        rows.append(facts | row)
+        rows.append(facts | row | {"commit": commit()})
         write_rows(path, setup, rows)
         report(len(rows), rows[-1])
     raise UserError(f"The study {study.name} has only {len(rows)} problems, not {problems}.")

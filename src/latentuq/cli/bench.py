@@ -35,6 +35,7 @@ def bench(
     from latentuq.bench.scaling import measure_scaling
     from latentuq.experiments import EXPERIMENTS
     from latentuq.files import make_folder
+    from latentuq.results import commit
     from latentuq.store import load_prior
 
     chosen = [name for name, method in METHODS.items() if methods == "all" or not method.slow]
@@ -56,7 +57,7 @@ def bench(
     if scaling:
 
         def save(name: str, cell: dict) -> None:
-            cells[name] = cell
+            cells[name] = cell | {"commit": commit()}
             write_cells(path, setup, cells)
             typer.echo(f"{name}: {cell}", err=True)
 

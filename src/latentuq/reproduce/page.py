@@ -16,6 +16,7 @@ from latentuq.reproduce.claim import Claim, listed
 from latentuq.reproduce.figures import FIGURES
 from latentuq.reproduce.numbers import make_table
 from latentuq.reproduce.run import MASKED, MODELS, NOISY, OURS, THEIRS, Cells, Plan
+from latentuq.results import commits
 
 _DPI = 110
 
@@ -35,7 +36,7 @@ def make_page(cells: Cells, setup: dict[str, Any], command: str) -> str:
     claims = make_claims(cells)
     sections = [
         "# The paper, figure by figure",
-        _introduction(setup, command),
+        _introduction(cells, setup, command),
         "## Figure 1: reconstructions, and samples of the masked 4",
         _figure("figure1", "Reconstructions under two priors"),
         _reconstructions(cells),
@@ -89,13 +90,14 @@ def make_claims(cells: Cells) -> list[Claim]:
     return [check(cells) for check in checks]
 
 
-def _introduction(setup: dict[str, Any], command: str) -> str:
+def _introduction(cells: Cells, setup: dict[str, Any], command: str) -> str:
     models = listed(
         f"`{name}` (sha256 {model['checksum'][:12]}, model error {model['model_error']})"
         for name, model in setup["models"].items()
     )
     return (
-        f"Written by `{command}` from [paper.json](paper.json): Böhm, Lanusse and Seljak,"
+        f"Written by `{command}` from [paper.json](paper.json) ({commits(cells.values())}):"
+        " Böhm, Lanusse and Seljak,"
         " *Uncertainty Quantification with Generative Models* (2019, arXiv 1910.10046), with"
         f" {models}. `{THEIRS}` has the paper's networks and its scalar model error; `{OURS}` is"
         " our default. Their weights are not the paper's, so shapes of results should agree, digits"

@@ -37,7 +37,7 @@ from latentuq.reproduce.posteriors import (
 )
 from latentuq.reproduce.recipe import run_recipe
 from latentuq.reproduce.variational import DIAGONALS, climb, fitted, measure_stability, measure_svi
-from latentuq.results import read_results
+from latentuq.results import commit, read_results
 from latentuq.store import load_prior
 
 Cells = dict[str, dict[str, Any]]
@@ -126,7 +126,8 @@ def run_cells(
         if name in cells:
             continue
         # JSON knows no infinities.
-        cells[name] = json.loads(json.dumps(job(cells)), parse_constant=lambda _: None)
+        cell = json.loads(json.dumps(job(cells)), parse_constant=lambda _: None)
+        cells[name] = cell | {"commit": commit()}
         with atomic_path(path) as temporary:
             temporary.write_text(_dump(setup, cells))
         report(name, cells[name])
