@@ -31,10 +31,16 @@ def explain_fit(post: Posterior) -> str:
     if p_value < WORST_FIT:
         return f"{shown} The model does not make such data: no answer under it is reliable."
     if p_value > 0.99:
-        return (
-            f"{shown} The data fit better than the model's own: noise or model error are assumed"
-            " larger than they are here, and uncertainties rather too large than too small."
+        problem = post.problem
+        inflated = problem is not None and problem.prior.model_error.most_data is not None
+        why = (
+            "On purpose this prior assumes more model error than an image has on average: real"
+            " images, whose errors are not Gaussian, would seem known too exactly without."
+            if inflated
+            else "Noise or model error are assumed larger than they are here, and uncertainties"
+            " rather too large than too small."
         )
+        return f"{shown} The data fit better than the model's own. {why}"
     return f"{shown} The model makes such data."
 
 
