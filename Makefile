@@ -46,6 +46,8 @@ results: env-test
 	$(BIN)/python benchmarks/priors.py
 	$(BIN)/python benchmarks/references.py
 	$(BIN)/python benchmarks/inference.py
+	$(BIN)/python benchmarks/reports.py
+	$(BIN)/latentuq bench --methods all --scaling -o docs/results
 	$(BIN)/latentuq reproduce -o docs/results
 
 # Writes the lock files anew from pyproject.toml.

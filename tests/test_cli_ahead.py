@@ -21,6 +21,9 @@ def test_modules_are_there_at_the_end_and_failures_are_left_to_their_use(tmp_pat
         __import__("ahead_bad")
 
 
-def test_an_inference_that_says_nothing_imports_nothing():
+def test_an_inference_that_says_nothing_imports_nothing(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "ahead_never.py").write_text("")
     with pytest.raises(RuntimeError, match="from within"), importing(("ahead_never",), print):
         raise RuntimeError("from within")
+    assert "ahead_never" not in sys.modules

@@ -125,6 +125,13 @@ def saved(post, tmp_path_factory):
     return path
 
 
+def conditional_mean(problem, u):
+    """E[x | u, y]: what a draw is without the random part of its errors."""
+    decoded = problem.prior.generate(u)
+    gain = problem.model_error.gain_at(decoded)
+    return decoded + problem._correction(decoded, jnp.zeros(problem.y.shape), gain)
+
+
 class TestMaps:
     def test_agree_with_the_exact_posterior(self, post, problem):
         exact = exact_posterior(problem)
@@ -177,7 +184,7 @@ class TestMaps:
         }[kind]()
         u = jnp.asarray([0.5, -1.0, 2.0])
         mean, _ = exact_conditional_image(problem, u)
-        found = problem.conditional_mean(problem.prior.generate(u))
+        found = conditional_mean(problem, u)
         np.testing.assert_allclose(found.ravel(), mean, atol=2e-5)
 
     @pytest.mark.parametrize("operator", [RandomMask(0.5, seed=1), Blur(0.8, size=3)], ids=repr)
@@ -196,7 +203,7 @@ class TestMaps:
         turned = ModelError(error.variance * gain**2, error.factors * gain)
         plain = make_problem(operator, 0.1, turned).with_data(problem.y)
         mean, covariance = exact_conditional_image(plain, u)
-        found = problem.conditional_mean(problem.prior.generate(u))
+        found = conditional_mean(problem, u)
         np.testing.assert_allclose(found.ravel(), mean, atol=1e-3)
         keys = jax.random.split(jax.random.key(0), 4000)
         draws = jax.vmap(lambda key: problem.conditional_images(key, u).ravel())(keys)

@@ -33,16 +33,25 @@ def read_results(path: Path, setup: dict[str, Any], part: str, kind: str) -> Any
 
 @functools.cache
 def commit() -> str:
-    """The commit of the code that runs, "unknown" outside a checkout.
+    """The commit of this package's checkout, with "-dirty" where its code differs from it.
 
-    Read once: others may commit while this runs, but what runs is the code of the start.
+    "unknown" where it is not a checkout: an installed package may lie in somebody else's. Read
+    once, at the start: others may commit while this runs.
     """
-    command = ["git", "rev-parse", "--short", "HEAD"]
+    here = Path(__file__).parent
     try:
-        done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True)
-    except OSError:  # There is no git.
+        top = Path(_git(here, "rev-parse", "--show-toplevel"))
+        if top / "src" / "latentuq" != here:
+            return "unknown"
+        changed = _git(here, "status", "--porcelain", "--", ".")
+        return _git(here, "rev-parse", "--short", "HEAD") + ("-dirty" if changed else "")
+    except (OSError, subprocess.CalledProcessError):  # No git, or no repository.
         return "unknown"
-    return done.stdout.strip() or "unknown"
+
+
+def _git(folder: Path, *words: str) -> str:
+    done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
 
 
 def commits(cells: Iterable[dict[str, Any]]) -> str:

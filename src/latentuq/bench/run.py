@@ -71,7 +71,7 @@ def run_bench(
     check_names(methods, corruptions)
     prior = prior.with_model_error(MODEL_ERROR)
     setup = make_setup(prior, seed)
-    cells = read_cells(path, setup)
+    cells, version = read_cells(path, setup), commit()
     posteriors: dict[str, Posterior] = {}
     for repeat in range(repeats):
         for corruption in corruptions:
@@ -84,7 +84,7 @@ def run_bench(
                 reference = references[corruption, EXPERIMENTS[corruption].image]
                 key = jax.random.key(seed + repeat)
                 cell = measure(key, method, corruption, posteriors[corruption], reference)
-                cells[name] = cell | {"commit": commit()}
+                cells[name] = cell | {"commit": version}
                 write_cells(path, setup, cells)
                 report(name, cells[name])
     return cells

@@ -101,7 +101,7 @@ def run_alarms(
         "seed": seed,
         "first_image": FIRST_IMAGE,
     }
-    rows = read_rows(path, setup)
+    rows, version = read_rows(path, setup), commit()
     base = InverseProblem(
         prior, RegionMask(columns=(14, 27)), GaussianNoise(NOISE), np.zeros(SHAPE)
     )
@@ -126,7 +126,7 @@ def run_alarms(
                     "p_value": post.diagnostics.predictive_p_value,
                     "log_evidence": round(post.log_evidence, 2),
                     "seconds": round(time.perf_counter() - start, 2),
-                    "commit": commit(),
+                    "commit": version,
                 }
             )
             write_rows(path, setup, rows)

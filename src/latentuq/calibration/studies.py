@@ -100,7 +100,7 @@ def run_study(
     }
     if study.kind == "real":
         setup["first_image"] = FIRST_IMAGE
-    rows = read_rows(path, setup)
+    rows, version = read_rows(path, setup), commit()
     prior = prior.with_model_error(study.model_error)
     cases = make_cases(study, prior, seed)
     infer = METHODS[study.method]
@@ -114,7 +114,7 @@ def run_study(
         stamp = _stamp(case, setup["model_checksum"])
         draws, facts = _inferred(cached, stamp, partial(infer, solve_key, case))
         row = measure_draws(measure_key, case.problem, draws, case.truth)
-        rows.append(facts | row | {"commit": commit()})
+        rows.append(facts | row | {"commit": version})
         write_rows(path, setup, rows)
         report(len(rows), rows[-1])
     raise UserError(f"The study {study.name} has only {len(rows)} problems, not {problems}.")

@@ -1,5 +1,6 @@
 """The `latentuq` command."""
 
+import signal
 import sys
 import time
 import warnings
@@ -15,12 +16,14 @@ def main() -> NoReturn:
     """Runs the command line; everything a person can get wrong is one sentence and exit code 2."""
     import typer
 
-    from latentuq.cli.app import app
-
     # The class of all complaints about flags and arguments; typer does not export it by name.
     usage_error = cast(type[Exception], typer.BadParameter.__base__)
     warnings.formatwarning = lambda message, *_, **__: f"latentuq: {message}\n"
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
+        # An interrupt may come while this imports JAX.
+        from latentuq.cli.app import app
+
         code = app(prog_name="latentuq", standalone_mode=False)
     except UserError as error:
         _fail(str(error), 2)

@@ -2,7 +2,9 @@
 
 import multiprocessing
 import signal
+import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -46,21 +48,24 @@ def in_processes(job: Callable[..., Any], arguments: Sequence[Any], say: Say) ->
     finally:
         for process in processes:
             process.terminate()
+        for process in processes:
             process.join()
 
 
 def _receive(pipe: Any) -> tuple[str, Any]:
     try:
         return pipe.recv()
-    except EOFError:
+    except (EOFError, OSError):  # At the end of a message, or in the middle of one.
         raise UserError("A process ended without a result, perhaps for want of memory.") from None
 
 
 def _work(pipe: Connection, job: Callable[..., Any], argument: Any) -> None:
     # An interrupt is the parent's to handle.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        result = job(argument, lambda text: pipe.send(("say", text)))
-        pipe.send(("result", result))
-    except Exception as error:
-        pipe.send(("error", error))
+    with suppress(BrokenPipeError):  # Nobody listens any more.
+        try:
+            result = job(argument, lambda text: pipe.send(("say", text)))
+            pipe.send(("result", result))
+        except Exception as error:
+            error.add_note(traceback.format_exc())
+            pipe.send(("error", error))

@@ -49,7 +49,7 @@ class Posterior:
 
     Everything about u is here for any density; what concerns images needs the problem, and says
     so in a `UserError` where there is none. The maps `mean`, `std` and `quantile` are made once,
-    when first asked for, from n = 2048 draws of u (fewer for images of more than 32768 pixels)
+    when first asked for, from n = 2048 draws of u (fewer for images of more than 16384 pixels)
     chosen by `key`. With n or ess, whichever is smaller, their Monte Carlo errors are at most about
     std / sqrt(n) for the mean, std / sqrt(2 n) for the standard deviation of a normal pixel, and
     sqrt(q (1 - q) / n) in probability for a quantile.
