@@ -77,7 +77,7 @@ def test_cells_are_measured_once_and_written(prior, posts, fake, tmp_path):
     assert far["evidence_gap"] is None
     assert ours["two_sample_accuracy"] + 0.2 < far["two_sample_accuracy"]
     assert ours["energy"] < far["energy"]
-    assert cells["refuses sparse95 0"] == {"error": "Not for this problem."}
+    assert cells["refuses sparse95 0"]["error"] == "Not for this problem."
     run_bench(*arguments, report=lambda name, cell: pytest.fail("measured again"))
 
     page = write_page(
