@@ -61,7 +61,6 @@ def measure_svi(
         "steps": int(sum(settings.steps)),
         "converged": steps_to_converge(result.history["elbo"]),
         "seconds": result.seconds,
-        "compile_seconds": result.compile_seconds,
         "forward_equivalents": result.forward_equivalents,
         "elbo": result.log_evidence,
         "elbo_error": result.log_evidence_error,
