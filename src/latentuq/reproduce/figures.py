@@ -17,6 +17,7 @@ from latentuq.report.palette import MODES, OTHER, grey_pixels
 from latentuq.reproduce.diagram import draw_diagram
 from latentuq.reproduce.fit_claims import TITLES
 from latentuq.reproduce.gaussians import EL2O, LAPLACE
+from latentuq.reproduce.recipe import are_minima
 from latentuq.reproduce.run import FAMILIES, MASKED, MODELS, NOISY, OURS, THEIRS, Cells, Plan
 
 _TEXT = 9
@@ -143,7 +144,7 @@ def draw_starts(cells: Cells, plan: Plan) -> Any:
         deepest = min(recipe["ends"] + ours["ends"])
         order = np.argsort(recipe["ends"])
         values = np.array(recipe["ends"])[order] - deepest
-        minimum = np.array(recipe["minimum"])[order]
+        minimum = np.array(are_minima(recipe))[order]
         places = np.arange(1, len(order) + 1)
         for kind, face in ((minimum, MODES[0]), (~minimum, "none")):
             label = "annealed Adam" + ("" if face != "none" else ", no minimum")
@@ -176,7 +177,7 @@ def draw_fits(cells: Cells, plan: Plan) -> Any:
     truth = grey_pixels(load_digits().digit(EXPERIMENTS[NOISY].image))
     for place, (row, model) in enumerate(zip(axes, MODELS, strict=True)):
         y = np.asarray(plan.problem(model, NOISY).y)
-        centres = [cells[f"gaussians {model}"][LAPLACE]["mean"]]
+        centres = [cells[f"gaussians {model}"]["fits"][LAPLACE]["mean"]]
         centres += [cells[f"svi {model} {family}"]["mean"] for family in FAMILIES]
         panels = [truth, grey_pixels(y, *data_range(y)), *_decoded(plan.priors[model], centres)]
         titles = ["truth", "data", "EL2O (mode)", *(TITLES[family] for family in FAMILIES)]

@@ -37,7 +37,7 @@ def check_agreement(cells: Cells) -> Claim:
     parts, same, notes = [], {}, []
     for model in MODELS:
         svi = read_gaussian(cells[f"svi {model} full-rank"])
-        fits = cells[f"gaussians {model}"]
+        fits = cells[f"gaussians {model}"]["fits"]
         gaps = {name: gaussian_kl(read_gaussian(fits[name]), svi) for name in fits}
         same[model] = gaps[EL2O] < _SAME
         parts.append(f"`{model}` {gaps[EL2O]:.3f}")
@@ -82,7 +82,7 @@ def check_accuracy(cells: Cells) -> Claim:
     for model in MODELS:
         cell = cells[f"posterior {model} {NOISY}"]
         mean, std = np.array(cell["mean"]), np.array(cell["std"])
-        fits = cells[f"gaussians {model}"] | {
+        fits = cells[f"gaussians {model}"]["fits"] | {
             family: cells[f"svi {model} {family}"] for family in FAMILIES
         }
         losses = {name: minus(cell["log_evidence"], fit["elbo"]) for name, fit in fits.items()}

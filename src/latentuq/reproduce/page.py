@@ -15,6 +15,7 @@ from latentuq.reproduce import fit_claims, posterior_claims, search_claims
 from latentuq.reproduce.claim import Claim, listed
 from latentuq.reproduce.figures import FIGURES
 from latentuq.reproduce.numbers import make_table
+from latentuq.reproduce.recipe import are_minima
 from latentuq.reproduce.run import MASKED, MODELS, NOISY, OURS, THEIRS, Cells, Plan
 from latentuq.results import commits
 
@@ -157,8 +158,9 @@ def _starts(cells: Cells) -> str:
         near = sum(end < deepest + 1 for end in recipe["ends"])
         parts.append(
             f"`{model}`: {near} of {recipe['starts']} starts of Adam end within 1 nat of the"
-            f" deepest end, {sum(recipe['minimum'])} in points with a positive definite Hessian,"
-            f" which are {recipe['minima']} separate minima; of our first {len(ours)} descents from"
+            f" deepest end, {sum(are_minima(recipe))} in minima; the recipe takes"
+            f" all ends with a positive definite Hessian, {sum(recipe['definite'])}, for minima, and finds"
+            f" them to be {recipe['minima']} separate minima; of our first {len(ours)} descents from"
             f" the prior {int(np.sum(ours < deepest + 1))} end within 1 nat"
         )
     return (

@@ -1,6 +1,6 @@
 """The paper's search: Adam from draws of the prior, with and without annealing."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -19,6 +19,9 @@ from latentuq.inference.result import Counts
 from latentuq.inference.target import Target
 from latentuq.reproduce import published
 from latentuq.reproduce.gaussians import LogDensity
+
+ARRIVED = 0.05
+"""What a Newton step may still gain, in nats, at a minimum."""
 
 _DRAWS = 400
 
@@ -93,6 +96,12 @@ def _basins(fits: LaplaceFit, kept: Int[np.ndarray, " minima"]) -> Int[np.ndarra
         if kept.size and distances.min() < 1 and not fits.repaired[index]:
             basins[index] = int(np.argmin(distances))
     return basins
+
+
+def are_minima(cell: Mapping[str, Any]) -> list[bool]:
+    """Which ends of a recipe are minima: curved upwards, and a Newton step gains nothing."""
+    pairs = zip(cell["definite"], cell["decrements"], strict=True)
+    return [definite and decrement < ARRIVED for definite, decrement in pairs]
 
 
 def chance_of_all(

@@ -9,7 +9,7 @@ from latentuq.experiments import EXPERIMENTS
 from latentuq.markdown import table
 from latentuq.reproduce import published
 from latentuq.reproduce.claim import Claim
-from latentuq.reproduce.recipe import chance_of_all
+from latentuq.reproduce.recipe import are_minima, chance_of_all
 from latentuq.reproduce.run import MASKED, MODELS, NOISY, OURS, VARIANTS, Cells
 
 # An end this many nats above the deepest one has less than a hundredth of its density.
@@ -27,7 +27,7 @@ def check_annealing(cells: Cells) -> Claim:
         for corruption in (MASKED, NOISY):
             found = [cells[f"recipe {model} {corruption} {variant}"] for variant in VARIANTS]
             deepest = min(min(cell["ends"]) for cell in found)
-            stalled = [cell["minimum"].count(False) for cell in found]
+            stalled = [are_minima(cell).count(False) for cell in found]
             high = [sum(end > deepest + _POOR for end in cell["ends"]) for cell in found]
             number += found[0]["starts"]
             stalls += stalled
