@@ -339,8 +339,8 @@ def test_every_job_has_a_cell_on_the_page(plan):
 def test_the_page_says_what_the_cells_say(plan):
     page = make_page(make_cells(), make_setup(plan), "a command")
     text = " ".join(page.split())
-    assert "Under the paper's prior yes, under `mnist` no." in text
-    assert "a 4 with probability 0.700, a 9 with 0.300" in text
+    assert "Under `mnist-paper` yes, under `mnist` no." in text
+    assert "under `mnist-paper` a 4 (0.70) and a 9 (0.30); under `mnist` a 4 (1.00)" in text
     assert "| 4 of 10 | 10 of 20 | 10 of 20 |" in page
     assert "| 0.9992 / 0.0008 | 0.700 / 0.300 | 0.700 / 0.300 |" in page
     assert "4 of 80 with annealing, 36 without" in text
@@ -364,6 +364,8 @@ def test_another_outcome_changes_the_words():
     cells = make_cells
     assert posterior_claims.check_two_digits(cells(our_nines=0.4)).answer.startswith("Yes, under")
     assert posterior_claims.check_two_digits(cells(nines=0.0)).answer.startswith("No")
+    other = posterior_claims.check_two_digits(cells(nines=0.0, our_nines=0.4))
+    assert other.answer == "Under `mnist` yes, under `mnist-paper` no."
     assert search_claims.check_annealing(cells()).answer == "Yes."
     assert "reverse" in search_claims.check_annealing(cells(stalls=(9, 1))).answer
     # Means of SVI at 0.35, the mode at 0.1 and the posterior's mean at 0.4.
@@ -378,8 +380,31 @@ def test_another_outcome_changes_the_words():
     worse = cells()
     worse[f"posterior {OURS} blur"]["rms"] = 0.5
     assert search_claims.check_truth(worse).answer == "In 7 of 8 cases."
-    worse[f"posterior {OURS} blur"]["p_value"] = 0.999
-    assert "`blur` under `mnist`" in posterior_claims.check_data(worse).answer
+
+
+def test_data_that_fit_too_well_do_fit():
+    cells = make_cells()
+    assert posterior_claims.check_data(cells).answer == "Yes."
+    cells[f"posterior {OURS} blur"]["p_value"] = 0.999
+    claim = posterior_claims.check_data(cells)
+    assert claim.answer.startswith("Yes; in 1 case by more than the stated error")
+    assert "black border" in claim.evidence
+    cells[f"posterior {THEIRS} blur"]["p_value"] = 0.001
+    answer = posterior_claims.check_data(cells).answer
+    assert answer == "Not always: not for `blur` under `mnist-paper` (p = 0.001)."
+
+
+def test_weights_are_compared_digit_by_digit():
+    cells = make_cells()
+    assert posterior_claims.check_weights(cells).answer == "Roughly."
+    cells[f"recipe {OURS} {MASKED} annealed"]["classes"] = [0.0] * 5 + [1.0] + [0.0] * 4
+    claim = posterior_claims.check_weights(cells)
+    assert claim.answer == "Roughly under `mnist-paper`, not under the other prior."
+    assert "| `mnist` | a 5 (1.00) | a 4 (1.00) | 1.00 | +0.50 |" in claim.evidence
+    cells[f"recipe {THEIRS} {MASKED} annealed"] |= {"classes": [], "log_evidence": None}
+    claim = posterior_claims.check_weights(cells)
+    assert claim.answer == "No."
+    assert "| no minimum |" in claim.evidence
 
 
 def test_more_draws_help_until_they_do_not():
@@ -416,14 +441,14 @@ def test_figures_are_drawn_at_web_size(plan, tmp_path):
 
 def test_the_plane_parts_the_digits():
     rng = np.random.default_rng(0)
-    draws, digits = rng.normal(size=(300, 4)), np.repeat([4, 9, 1], 100)
+    draws, digits = rng.normal(size=(300, 4)), np.repeat([4, 9, 1], (110, 100, 90))
     draws[:, 2] *= 0.1
     draws[digits == 9, 2] += 2
     basis = parting_axes(draws, digits)
-    assert basis.parted
+    assert basis.digits == (4, 9)
     assert abs(basis.axes[2, 0]) > 0.95
     np.testing.assert_allclose(basis.axes.T @ basis.axes, np.eye(2), atol=1e-9)
-    assert not parting_axes(draws, np.full(300, 4)).parted
+    assert parting_axes(draws, np.full(300, 4)).digits == ()
 
 
 def test_tiles_lie_on_white():

@@ -1,7 +1,11 @@
 """A claim of the paper with its answer, and how answers are put in words."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
+
+POSSIBLE = 0.02
+"""Probability from which a digit counts as possible."""
 
 
 @dataclass(frozen=True)
@@ -28,3 +32,23 @@ def listed(parts: Iterable[str]) -> str:
     """A list in words."""
     *first, last = parts
     return f"{', '.join(first)} and {last}" if first else last
+
+
+def likely_digits(classes: Sequence[float]) -> list[int]:
+    """The possible digits, likeliest first."""
+    order = sorted(range(len(classes)), key=lambda digit: -classes[digit])
+    return [digit for digit in order if classes[digit] >= POSSIBLE]
+
+
+def name_digits(classes: Sequence[float]) -> str:
+    """The possible digits with their probabilities, in words."""
+    return listed(
+        f"{'an' if digit == 8 else 'a'} {digit} ({classes[digit]:.2f})"
+        for digit in likely_digits(classes)
+    )
+
+
+def name_starts(cell: Mapping[str, Any]) -> str:
+    """How many starts a posterior needed to reach all of its relevant modes."""
+    needed = cell["starts_needed"]
+    return f"more than {cell['independent_starts']}" if needed is None else str(needed)

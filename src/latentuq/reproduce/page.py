@@ -12,10 +12,10 @@ from latentuq.files import atomic_path
 from latentuq.markdown import table
 from latentuq.report.prior_sheet import save_figure
 from latentuq.reproduce import fit_claims, posterior_claims, search_claims
-from latentuq.reproduce.claim import Claim, listed
+from latentuq.reproduce.claim import Claim, listed, name_digits
 from latentuq.reproduce.figures import FIGURES
 from latentuq.reproduce.numbers import make_table
-from latentuq.reproduce.recipe import are_minima
+from latentuq.reproduce.recipe import ARRIVED, are_minima
 from latentuq.reproduce.run import MASKED, MODELS, NOISY, OURS, THEIRS, Cells, Plan
 from latentuq.results import commits
 
@@ -136,16 +136,14 @@ def _latent(cells: Cells) -> str:
     claim = posterior_claims.check_two_digits(cells)
     recipe = cells[f"recipe {THEIRS} {MASKED} annealed"]
     first = "The paper's recipe found no minimum, so the first panel is empty. "
-    if recipe["digits"]:
-        nines = np.mean(np.equal(recipe["digits"], 9))
-        fours = np.mean(np.equal(recipe["digits"], 4))
+    if recipe["classes"]:
         first = (
-            f"First the paper's recipe with its networks: {recipe['minima']} minima,"
-            f" {fours:.0%} of the draws of their Laplace mixture are 4s and {nines:.0%} 9s. "
+            f"First the paper's recipe with its networks: {recipe['minima']} minima, and in draws"
+            f" of their Laplace mixture {name_digits(recipe['classes'])}. "
         )
     return (
-        f"{first}Then draws of the certified posteriors. Colours are digits as a classifier reads"
-        f" them, and each prior has a plane of its own. Is it either a 4 or a 9? {claim.answer}"
+        f"{first}Then draws of the certified posteriors. Colours are the digits that a classifier"
+        f" finds likeliest, and each prior has a plane of its own. {claim.question} {claim.answer}"
     )
 
 
@@ -158,10 +156,11 @@ def _starts(cells: Cells) -> str:
         near = sum(end < deepest + 1 for end in recipe["ends"])
         parts.append(
             f"`{model}`: {near} of {recipe['starts']} starts of Adam end within 1 nat of the"
-            f" deepest end, {sum(are_minima(recipe))} in minima; the recipe takes"
-            f" all ends with a positive definite Hessian, {sum(recipe['definite'])}, for minima, and finds"
-            f" them to be {recipe['minima']} separate minima; of our first {len(ours)} descents from"
-            f" the prior {int(np.sum(ours < deepest + 1))} end within 1 nat"
+            f" deepest end; {sum(recipe['definite'])} end with a positive definite Hessian,"
+            f" {sum(are_minima(recipe))} of all so near that a Newton step would gain less than"
+            f" {ARRIVED:g} nats, and the recipe tells {recipe['minima']} separate minima; of our"
+            f" first {len(ours)} descents from the prior with a finite end"
+            f" {int(np.sum(ours < deepest + 1))} end within 1 nat"
         )
     return (
         f"{'; '.join(parts)}. Our descents stop as soon as it is known where they lead, new minima"
