@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.stats import multivariate_normal
 
 import latentuq as lu
 from densities import odd, quadratic, two_gaussians
@@ -20,6 +21,7 @@ from latentuq.reproduce.gaussians import (
     HESSIANS,
     LAPLACE,
     Gaussian,
+    continue_el2o,
     distance,
     evidence_bound,
     fit_gaussians,
@@ -71,6 +73,8 @@ def test_divergence_of_gaussians():
     assert gaussian_kl(wide, off) == pytest.approx(2 - np.log(2))
     assert distance(MEAN + 2 * EXACT.std, MEAN, EXACT.std) == pytest.approx(2)
     np.testing.assert_allclose(EXACT.precision, np.linalg.inv(COVARIANCE))
+    us = MEAN + np.eye(3)
+    np.testing.assert_allclose(EXACT.log_prob(us), multivariate_normal(MEAN, COVARIANCE).logpdf(us))
 
 
 def test_the_bound_is_low_by_the_divergence():
@@ -109,6 +113,10 @@ def test_el2o_and_svi_meet_away_from_the_mode():
     # Laplace stays at the mode, with a lower bound.
     assert gaussian_kl(read_gaussian(fits[LAPLACE]), read_gaussian(svi)) > 0.05
     assert fits[LAPLACE]["elbo"] < svi["elbo"]
+    # On many draws EL2O stays where SVI has arrived.
+    limit = continue_el2o(jax.random.key(2), skewed.log_density, read_gaussian(svi))
+    assert gaussian_kl(read_gaussian(limit), read_gaussian(svi)) < 0.01
+    assert abs(limit["elbo"] - svi["elbo"]) < 4 * np.hypot(limit["elbo_error"], svi["elbo_error"])
     assert svi["finite"]
     assert svi["steps"] == 3000
     assert 100 <= svi["converged"] < 2900
@@ -372,9 +380,8 @@ def test_another_outcome_changes_the_words():
     assert fit_claims.check_means(cells()).answer == "Away: yes. A fault: no."
     assert fit_claims.check_means(cells(svi_mean=0.2)).answer.startswith("Away: in 0 of 4 fits.")
     assert fit_claims.check_means(cells(svi_mean=3.0)).answer.endswith("in 4 of 4 fits.")
-    assert fit_claims.check_stability(cells()).answer == "No."
+    assert fit_claims.check_stability(cells()).answer == "Not seen in 600 steps under `mnist`."
     assert "higher ones" in fit_claims.check_stability(cells(broken=2)).answer
-    assert fit_claims.check_accuracy(cells()).answer == "No."
     assert fit_claims.check_noise(cells()).answer == "Yes."
     assert search_claims.check_truth(cells()).answer == "Yes, in all examples."
     worse = cells()
@@ -407,9 +414,57 @@ def test_weights_are_compared_digit_by_digit():
     assert "| no minimum |" in claim.evidence
 
 
+def test_both_divergences_judge_the_accuracy():
+    # ELBOs of -1 and -0.5; as Gaussians of one width, those nearer to the draws fit them better.
+    worse = fit_claims.check_accuracy(make_cells(our_nines=0.3, svi_mean=0.1))
+    assert worse.answer == "Than mean-field SVI: no. Than full-rank SVI: no."
+    mixed = fit_claims.check_accuracy(make_cells(svi_mean=3.0))
+    assert "Than full-rank SVI: no by KL(q | p), yes by KL(p | q)." in mixed.answer
+    cells = make_cells(svi_mean=3.0)
+    cells[f"svi {OURS} full-rank"]["elbo"] = -2.0
+    claim = fit_claims.check_accuracy(cells)
+    assert "full-rank SVI: under `mnist` only by KL(q | p), yes by KL(p | q)." in claim.answer
+    # The search of 10 of 20 starts costs 1000, and each fit as much.
+    assert "| `mnist` | EL2O, gradients | 1.00 ± 0.02 |" in claim.evidence
+    assert claim.evidence.count("| 0.002 |") == 6
+    assert "costs 0.5 (`mnist-paper`) and 0.5 (`mnist`) times as much" in claim.evidence
+
+
+def test_agreement_is_that_of_the_bounds():
+    cells = make_cells()
+    cells[f"limit {OURS}"]["elbo"] = -0.45
+    agreed = fit_claims.check_agreement(cells)
+    assert agreed.answer == "Yes, within 0.05 nats of the ELBO."
+    cells[f"limit {OURS}"]["elbo"] = -0.9
+    answer = fit_claims.check_agreement(cells).answer
+    assert answer == "Under `mnist-paper` only, within 0.00 nats of the ELBO."
+    cells[f"limit {THEIRS}"]["elbo"] = -1.0
+    answer = fit_claims.check_agreement(cells).answer
+    assert answer == "No: the ELBOs differ by up to 0.50 nats."
+    # A difference within the errors is none.
+    for model in MODELS:
+        cells[f"limit {model}"]["elbo_error"] = 0.2
+    assert fit_claims.check_agreement(cells).answer.startswith("Yes")
+
+
+def test_runs_that_have_not_converged_are_named():
+    cells = make_cells()
+    assert "converged" not in fit_claims.check_stability(cells).evidence
+    for diagonal in DIAGONALS:
+        cells[f"stability {diagonal} {RATES[0]:g}"]["elbos"] = [-40.5, None, -40.5, -40.5]
+    assert "at a rate of 0.001 by 40 nats." in fit_claims.check_stability(cells).evidence
+    cells[f"svi {OURS} full-rank"]["finite"] = False
+    assert fit_claims.check_stability(cells).answer == "Yes."
+
+
 def test_more_draws_help_until_they_do_not():
     # KL falls by 1 / draws: far from 2 to 512, not measurably from 32 on.
     assert fit_claims.check_samples(make_cells()).answer == "Up to 32 draws, not beyond."
+    evidence = fit_claims.check_samples(make_cells()).evidence
+    # The bars of 3 hypot(0.01, 0.01) are alike here, but each gap has its own.
+    assert "falls by 0.500 nats (three standard errors: 0.042)" in evidence
+    assert "from 32 to 512 by 0.031 (0.042)" in evidence
+    assert "With 2, 8, 32 and 512 draws there is one run each" in evidence
     flat = make_cells()
     for samples in SAMPLES:
         flat[f"samples {samples}"]["runs"][0]["elbo"] = -0.5

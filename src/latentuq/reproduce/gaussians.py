@@ -42,6 +42,13 @@ class Gaussian(NamedTuple):
     def std(self) -> Float[np.ndarray, " dim"]:
         return np.sqrt(np.sum(self.factor**2, axis=1))
 
+    def log_prob(self, us: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, " n"]:
+        """Of each row."""
+        whitened = solve_triangular(self.factor, (us - self.mean).T, lower=True)
+        log_det = np.sum(np.log(np.diagonal(self.factor)))
+        dim = len(self.mean)
+        return -0.5 * (np.sum(whitened**2, axis=0) + dim * np.log(2 * np.pi)) - log_det
+
 
 def read_gaussian(cell: Mapping[str, Any]) -> Gaussian:
     """A fit as a cell holds it."""
