@@ -192,13 +192,23 @@ def test_the_chance_of_finding_all_minima():
 
 
 @pytest.mark.parametrize(
-    ("annealed", "plain", "answer"),
-    [(0, 0, "nothing to avoid"), (2, 20, "Yes."), (20, 2, "reverse"), (5, 6, "No difference")],
+    ("both", "annealed", "plain", "answer"),
+    [
+        (0, 0, 0, "nothing to avoid"),
+        # 2 / 2^6 = 0.03 and 2 / 2^5 = 0.06.
+        (3, 0, 6, "Yes."),
+        (3, 6, 0, "reverse"),
+        (0, 0, 5, "No difference"),
+        (9, 0, 0, "No difference"),
+    ],
 )
-def test_counts_are_compared_by_a_test(annealed, plain, answer):
-    found, words = search_claims.compare_counts(annealed, plain, 40)
+def test_paired_starts_are_compared_by_a_test(both, annealed, plain, answer):
+    rest = 40 - both - annealed - plain
+    first = [True] * both + [True] * annealed + [False] * plain + [False] * rest
+    second = [True] * both + [False] * annealed + [True] * plain + [False] * rest
+    found, words = search_claims.compare_pairs(first, second)
     assert answer in found
-    assert f"{annealed} of 40 with annealing, {plain} without" in words
+    assert f"{both + annealed} of 40 with annealing, {both + plain} without" in words
 
 
 @pytest.fixture(scope="module")
