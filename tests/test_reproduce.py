@@ -30,6 +30,7 @@ from latentuq.reproduce.gaussians import (
     measure_step_noise,
     read_gaussian,
 )
+from latentuq.reproduce.numbers import make_table
 from latentuq.reproduce.page import make_claims, make_page, write_page
 from latentuq.reproduce.posteriors import compare_image, measure_truths, read_digits
 from latentuq.reproduce.recipe import are_minima, chance_of_all, run_recipe
@@ -246,6 +247,8 @@ def make_cells(nines=0.3, our_nines=0.0, stalls=(1, 9), svi_mean=0.35, broken=0)
             "dim": DIM,
             "vae": {"blocks": 4, "width": 512, "activation": "leaky_relu"},
             "flow": {"depth": 8, "width": 512},
+            "block_layers": 2,
+            "flow_layers": 2,
             "vae_fit": {"batch": 1024, "learning_rate": 1e-3},
             "sigma_model": 0.101,
             "image_c2st_before": 0.9,
@@ -487,6 +490,58 @@ def test_numbers_that_agree_need_no_reason(plan):
     assert row.endswith("|  |")
     (row,) = [line for line in page.splitlines() if line.startswith("| noise, `blur` |")]
     assert "singular" in row
+
+
+def find_row(cells, start):
+    (row,) = [line for line in make_table(cells).splitlines() if line.startswith(f"| {start}")]
+    return [part.strip() for part in row.strip("|").split(" | ")]
+
+
+def test_weights_differ_by_their_errors():
+    cells, name = make_cells(), f"weights, certified, `{NOISY}`"
+    # 0.9992 and 0.0008 are published.
+    for model in MODELS:
+        cells[f"posterior {model} {NOISY}"] |= {
+            "weights": [0.95, 0.05],
+            "weight_errors": [0.02, 0.02],
+        }
+    assert find_row(cells, name)[-1] == ""
+    cells[f"posterior {OURS} {NOISY}"]["weight_errors"] = [0.016, 0.014]
+    assert "another posterior" in find_row(cells, name)[-1]
+    cells[f"posterior {OURS} {NOISY}"] |= {"weights": [1.0], "weight_errors": [0.0]}
+    assert find_row(cells, name)[-1] == ""
+
+
+def test_ratios_differ_by_a_factor_of_two():
+    cells, name = make_cells(), "SVI, full-rank: cost over that of ten starts of Adam"
+    # Ten of the twenty starts cost 1000; the paper's ratio is 1.7 to 1.85.
+    for cost, differs in ((1000, False), (3600, False), (3800, True), (800, True)):
+        cells[f"svi {OURS} full-rank"]["forward_equivalents"] = cost
+        row = find_row(cells, name)
+        assert row[1:4] == ["1.7 (seconds)", "1.0", f"{cost / 1000:.1f}"]
+        # 170 seconds for 8000 steps, 10 for 1600.
+        assert ("takes only 3.4 times" in row[-1]) == differs
+        assert ("half of our batch of 20 starts" in row[-1]) == differs
+
+
+def test_what_the_corruptions_remove():
+    cells = make_cells()
+    assert find_row(cells, f"columns removed, `{NOISY}`")[1:] == ["14 to 27"] * 3 + [""]
+    assert find_row(cells, f"columns removed, `{MASKED}`")[1:] == ["10 to 23"] * 3 + [""]
+    kernel = find_row(cells, "Gaussian kernel")
+    assert kernel[1:] == ["standard deviation 3, 11x11"] * 3 + [""]
+    assert find_row(cells, "flow")[1:] == ["8 couplings, [512, 512]"] * 3 + [""]
+    assert find_row(cells, "decoder")[2] == "4 blocks of 2 layers of 512, LeakyReLU"
+    assert find_row(cells, "dominating minima")[1:] == ["2", "2", "2", ""]
+    cells[f"recipe {OURS} {MASKED} annealed"]["weights"] = [0.95, 0.05]
+    assert find_row(cells, "dominating minima")[1:] == [
+        "2",
+        "2",
+        "1",
+        "Other networks have other minima.",
+    ]
+    digits = find_row(make_cells(our_nines=0.3), "digits above 2%")
+    assert digits[1:] == ["a 4 and a 9"] + ["a 4 (0.70) and a 9 (0.30)"] * 2 + [""]
 
 
 def test_fewer_draws_are_explained_by_the_time_of_all(plan):

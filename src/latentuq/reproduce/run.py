@@ -204,6 +204,9 @@ def describe_prior(prior: GenerativePrior) -> dict[str, Any]:
         "dim": prior.dim,
         "vae": config["vae"],
         "flow": config["flow"],
+        "block_layers": len(prior.decoder.network.blocks),
+        # The last makes the coupling's scale and shift.
+        "flow_layers": len(prior.flow.couplings.layers) - 1,
         "vae_fit": config["vae_fit"],
         **{name: metrics[name] for name in names},
     }

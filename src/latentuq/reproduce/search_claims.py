@@ -119,12 +119,12 @@ def check_starts(cells: Cells) -> Claim:
                 ]
             )
     answer = "Yes." if min(chances) >= 0.95 else "Not always." if max(chances) >= 0.95 else "No."
-    titles = [
-        "problem",
-        "minima above 1 %, Adam",
+    titles = ["problem", "minima above 1 %, Adam"]
+    titles += [
         f"chance that {published.STARTS} starts find them",
+        "modes above 1 %, certified",
+        "our starts until the last of them",
     ]
-    titles += ["modes above 1 %, certified", "our starts until the last of them"]
     return Claim(
         "Are ten starts enough to find all relevant minima?",
         answer,
