@@ -179,8 +179,8 @@ def test_the_recipe_tells_minima_and_weighs_them():
     assert all(cell["definite"])
     assert not any(are_minima(cell))
     # What a Newton step gains on a parabola is all that there is to gain.
-    gains = np.array(cell["ends"]) + float(TARGET.log_density(jnp.asarray(MEAN)))
-    np.testing.assert_allclose(cell["decrements"], gains, atol=2e-3)
+    left = np.array(cell["ends"]) + float(TARGET.log_density(jnp.asarray(MEAN)))
+    np.testing.assert_allclose(cell["gains"], left, atol=2e-3)
 
 
 def test_the_chance_of_finding_all_minima():
@@ -295,7 +295,7 @@ def make_cells(nines=0.3, our_nines=0.0, stalls=(1, 9), svi_mean=0.35, broken=0)
                     "ends": (3 + rng.uniform(size=20)).tolist(),
                     "forward_equivalents": 2000,
                     "definite": [True] * 20,
-                    "decrements": [1.0] * stalled + [0.0] * (20 - stalled),
+                    "gains": [1.0] * stalled + [0.0] * (20 - stalled),
                     "basins": [0, 1] * 10,
                     "minima": 2,
                     "weights": [0.7, 0.3],

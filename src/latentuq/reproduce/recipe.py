@@ -24,6 +24,7 @@ ARRIVED = 0.05
 """What a Newton step may still gain, in nats, at a minimum."""
 
 _DRAWS = 400
+_HALVINGS = 8
 
 
 def run_recipe(
@@ -39,7 +40,7 @@ def run_recipe(
 
     Returns:
         `ends`: -ln p where each start ended. `definite`: whether the Hessian there is positive
-        definite, which is all that the recipe asks of a minimum. `decrements`: what a Newton step
+        definite, which is all that the recipe asks of a minimum. `gains`: what a Newton step
         from there would gain, in nats; large where the descent had not arrived. `basins`: which of
         the separate minima (deepest first) it is, -1 for none. `weights`: of these minima.
         `draws`: of their Laplace mixture.
@@ -52,7 +53,7 @@ def run_recipe(
     points = target.sample_reference(start_key, starts)
     ends = timer.run(descend_all, target, points, rates, weights)
     fits, log_densities = timer.run(fit_points, target, ends)
-    decrements = _newton_decrements(target, fits)
+    gains = _newton_gains(target, fits)
     kept = distinct_minima(fits, log_densities)
     counts = Counts(forwards=starts, gradients=starts * rates.size, hessians=starts)
     cell: dict[str, Any] = {
@@ -62,7 +63,7 @@ def run_recipe(
         "forward_equivalents": counts.forward_equivalents(dim),
         "ends": np.round(-np.asarray(log_densities, np.float64), 3).tolist(),
         "definite": (~np.asarray(fits.repaired)).tolist(),
-        "decrements": np.round(np.asarray(decrements, np.float64), 5).tolist(),
+        "gains": np.round(np.asarray(gains, np.float64), 5).tolist(),
         "basins": _basins(fits, kept).tolist(),
         "minima": int(kept.size),
         "weights": [],
@@ -79,10 +80,20 @@ def run_recipe(
 
 
 @eqx.filter_jit
-def _newton_decrements(target: Target, fits: LaplaceFit) -> Float[Array, " starts"]:
-    """grad^T H^-1 grad / 2 at each point, which is zero at a minimum."""
-    gradients = jax.vmap(jax.grad(target.log_density))(fits.mean)
-    return 0.5 * jnp.sum(jnp.einsum("nij,ni->nj", fits.factor, gradients) ** 2, axis=1)
+def _newton_gains(target: Target, fits: LaplaceFit) -> Float[Array, " starts"]:
+    """The most that a Newton step from each point, or a part of it, adds to ln p.
+
+    Half of grad^T H^-1 grad for a smooth function, nothing at a minimum; also nothing at a minimum
+    in a kink, as a LeakyReLU makes them, where the gradient does not vanish.
+    """
+
+    def gain(fit):
+        step = fit.factor @ (fit.factor.T @ jax.grad(target.log_density)(fit.mean))
+        parts = 0.5 ** jnp.arange(_HALVINGS)
+        reached = jax.vmap(lambda part: target.log_density(fit.mean + part * step))(parts)
+        return jnp.maximum(jnp.max(reached) - target.log_density(fit.mean), 0.0)
+
+    return jax.vmap(gain)(fits)
 
 
 def _basins(fits: LaplaceFit, kept: Int[np.ndarray, " minima"]) -> Int[np.ndarray, " starts"]:
@@ -100,8 +111,8 @@ def _basins(fits: LaplaceFit, kept: Int[np.ndarray, " minima"]) -> Int[np.ndarra
 
 def are_minima(cell: Mapping[str, Any]) -> list[bool]:
     """Which ends of a recipe are minima: curved upwards, and a Newton step gains nothing."""
-    pairs = zip(cell["definite"], cell["decrements"], strict=True)
-    return [definite and decrement < ARRIVED for definite, decrement in pairs]
+    pairs = zip(cell["definite"], cell["gains"], strict=True)
+    return [definite and gain < ARRIVED for definite, gain in pairs]
 
 
 def chance_of_all(
