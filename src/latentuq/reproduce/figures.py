@@ -101,10 +101,10 @@ def draw_latent(cells: Cells, plan: Plan) -> Any:
             continue
         points = draws @ basis.axes
         for digit, colour in colours.items():
-            chosen = digits == digit if digit is not None else ~np.isin(digits, [*colours][1:])
+            chosen = digits == digit if digit >= 0 else ~np.isin(digits, [*colours])
             if not chosen.any():
                 continue
-            label = f"{'other' if digit is None else digit}: {np.mean(chosen):.0%}"
+            label = f"{'other' if digit < 0 else digit}: {np.mean(chosen):.0%}"
             axis.scatter(*points[chosen].T, s=6, color=colour, linewidths=0, alpha=0.7, label=label)
         axis.legend(
             edgecolor="none", framealpha=0.8, fontsize=_TEXT - 1, markerscale=2, handletextpad=0.1
@@ -114,12 +114,12 @@ def draw_latent(cells: Cells, plan: Plan) -> Any:
     return figure
 
 
-def _digit_colours(panels: Sequence[Sequence[int]]) -> dict[int | None, str]:
-    """Grey for the rest (None), then one colour in all panels for each digit that is frequent."""
+def _digit_colours(panels: Sequence[Sequence[int]]) -> dict[int, str]:
+    """Grey for the rest (-1), then one colour in all panels for each digit that is frequent."""
     shares = sum(np.bincount(digits, minlength=10) / len(digits) for digits in panels if digits)
     top = np.argsort(-np.asarray(shares), kind="stable")[:_COLOURED]
     chosen = [int(digit) for digit in top if np.asarray(shares)[digit] > 0]
-    return {None: OTHER, **dict(zip(chosen, MODES, strict=False))}
+    return {-1: OTHER, **dict(zip(chosen, MODES, strict=False))}
 
 
 class Basis(NamedTuple):

@@ -15,7 +15,7 @@ _SHOWN = 4
 _ACTIVATIONS = {"leaky_relu": "LeakyReLU", "silu": "SiLU"}
 # Weight from which a minimum dominates.
 _DOMINATES = 0.1
-_SHARED = "seconds were measured on a shared machine"
+_WALL = "wall time, which other work on the machine lengthens"
 # Errors below this are rounding, not those of a weight.
 _LEAST_ERROR = 1e-3
 
@@ -217,7 +217,7 @@ def _search(cells: Cells) -> list[Row]:
             *(f"{value:.2f}" for value in seconds),
             differs=any(_off(value, published.SECONDS_PER_START) for value in seconds),
             why=f"Compiled, {recipes[OURS]['starts']} starts at once,"
-            f" {recipes[OURS]['steps']} steps each; {_SHARED}.",
+            f" {recipes[OURS]['steps']} steps each; {_WALL}.",
         ),
         Row(
             f"starts that end in the deepest minimum, `{NOISY}`",
@@ -248,7 +248,7 @@ def _search(cells: Cells) -> list[Row]:
                 for cell in whole
             ),
             why="Levenberg-Marquardt instead of Adam; compilation and certificate are included;"
-            f" {_SHARED}.",
+            f" {_WALL}.",
         ),
     ]
 
@@ -371,8 +371,8 @@ def _variational(cells: Cells) -> list[Row]:
                 str(published.SVI_SAMPLES),
                 *(str(cell["samples"]) for cell in found),
                 differs=any(cell["samples"] != published.SVI_SAMPLES for cell in found),
-                why=f"At this rate {published.SVI_SAMPLES} draws and {found[1]['steps']} steps"
-                f" would take the paper's networks {_minutes(*found):.0f} minutes.",
+                why=f"{published.SVI_SAMPLES} draws and {found[1]['steps']} steps would be"
+                f" {_more_work(*found):.0f} times as many evaluations, of the larger networks.",
             ),
             Row(
                 f"SVI, {family}: steps to converge",
@@ -390,8 +390,8 @@ def _variational(cells: Cells) -> list[Row]:
                 said,
                 *(f"{cell['seconds']:.0f}" for cell in found),
                 differs=any(_off(cell["seconds"], low, high) for cell in found),
-                why="Other networks, and fewer draws and steps where the rows above say so;"
-                f" {_SHARED}.",
+                why="Another machine, and other networks, draws and steps where the rows above say"
+                f" so; {_WALL}.",
             ),
             Row(
                 f"SVI, {family}: cost over that of ten starts of Adam",
@@ -407,10 +407,9 @@ def _variational(cells: Cells) -> list[Row]:
     return rows
 
 
-def _minutes(theirs: dict[str, Any], ours: dict[str, Any]) -> float:
-    """What the published draws, and as many steps as `ours`, would take at the pace of `theirs`."""
-    work = published.SVI_SAMPLES * ours["steps"] / (theirs["samples"] * theirs["steps"])
-    return theirs["seconds"] * work / 60
+def _more_work(theirs: dict[str, Any], ours: dict[str, Any]) -> float:
+    """The published draws, with as many steps as `ours`, over the evaluations of `theirs`."""
+    return published.SVI_SAMPLES * ours["steps"] / (theirs["samples"] * theirs["steps"])
 
 
 def _batch(seconds: float, recipe: dict[str, Any]) -> float:

@@ -157,7 +157,7 @@ def _starts(cells: Cells) -> str:
         parts.append(
             f"`{model}`: {near} of {recipe['starts']} starts of Adam end within 1 nat of the"
             f" deepest end; {sum(recipe['definite'])} end with a positive definite Hessian,"
-            f" {sum(are_minima(recipe))} of all so near that a Newton step would gain less than"
+            f" {sum(are_minima(recipe))} of them where a Newton step would gain less than"
             f" {ARRIVED:g} nats, and the recipe tells {recipe['minima']} separate minima; of our"
             f" first {len(ours)} descents from the prior with a finite end"
             f" {int(np.sum(ours < deepest + 1))} end within 1 nat"

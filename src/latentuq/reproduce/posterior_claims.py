@@ -80,7 +80,7 @@ def check_data(cells: Cells) -> Claim:
                 worse.append(f"`{corruption}` under `{model}` (p = {p:.2g})")
         rows.append(row)
     cases = "1 case" if better == 1 else f"{better} cases"
-    closer = f"; in {cases} by more than the stated error, which is too large there" * (better > 0)
+    closer = f"; in {cases} more closely than the stated error, too large there" * (better > 0)
     answer = f"Not always: not for {listed(worse)}." if worse else f"Yes{closer}."
     titles = ["problem", *(f"{what}, `{model}`" for model in MODELS for what in ("chi²", "p"))]
     evidence = (

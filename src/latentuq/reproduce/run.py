@@ -20,6 +20,7 @@ from latentuq.files import atomic_path
 from latentuq.noise import GaussianNoise
 from latentuq.operators import RandomMask
 from latentuq.prior import GenerativePrior
+from latentuq.prior.vae import Decoder
 from latentuq.problem import InverseProblem
 from latentuq.reproduce.gaussians import (
     Gaussian,
@@ -198,6 +199,8 @@ def make_jobs(plan: Plan) -> dict[str, Job]:
 def describe_prior(prior: GenerativePrior) -> dict[str, Any]:
     """What a model file says about its networks and how good they are."""
     config, metrics = prior.card.training["config"], prior.card.metrics
+    assert isinstance(prior.decoder, Decoder)
+    assert prior.flow is not None
     names = ("sigma_model", "image_c2st_before", "image_c2st_after")
     return {
         "model_error": prior.model_error_name,
