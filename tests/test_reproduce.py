@@ -14,7 +14,7 @@ from densities import odd, quadratic, two_gaussians
 from latentuq.baselines.svi import Settings
 from latentuq.errors import UserError
 from latentuq.experiments import EXPERIMENTS
-from latentuq.reproduce import fit_claims, posterior_claims, published, search_claims
+from latentuq.reproduce import fit_claims, posterior_claims, published, search_claims, svi_claims
 from latentuq.reproduce.figures import FIGURES, mosaic, parting_axes
 from latentuq.reproduce.gaussians import (
     EL2O,
@@ -393,11 +393,11 @@ def test_another_outcome_changes_the_words():
     assert search_claims.check_annealing(cells()).answer == "Yes."
     assert "reverse" in search_claims.check_annealing(cells(stalls=(9, 1))).answer
     # Means of SVI at 0.35, the mode at 0.1 and the posterior's mean at 0.4.
-    assert fit_claims.check_means(cells()).answer == "Away: yes. A fault: no."
-    assert fit_claims.check_means(cells(svi_mean=0.2)).answer.startswith("Away: in 0 of 4 fits.")
-    assert fit_claims.check_means(cells(svi_mean=3.0)).answer.endswith("in 4 of 4 fits.")
-    assert fit_claims.check_stability(cells()).answer == "Not seen in 600 steps under `mnist`."
-    assert "higher ones" in fit_claims.check_stability(cells(broken=2)).answer
+    assert svi_claims.check_means(cells()).answer == "Away: yes. A fault: no."
+    assert svi_claims.check_means(cells(svi_mean=0.2)).answer.startswith("Away: in 0 of 4 fits.")
+    assert svi_claims.check_means(cells(svi_mean=3.0)).answer.endswith("in 4 of 4 fits.")
+    assert svi_claims.check_stability(cells()).answer == "Not seen in 600 steps under `mnist`."
+    assert "higher ones" in svi_claims.check_stability(cells(broken=2)).answer
     assert fit_claims.check_noise(cells()).answer == "Yes."
     assert search_claims.check_truth(cells()).answer == "Yes, in all examples."
     worse = cells()
@@ -467,18 +467,18 @@ def test_agreement_is_that_of_the_bounds():
 
 def test_runs_that_have_not_converged_are_named():
     cells = make_cells()
-    assert "converged" not in fit_claims.check_stability(cells).evidence
+    assert "converged" not in svi_claims.check_stability(cells).evidence
     for diagonal in DIAGONALS:
         cells[f"stability {diagonal} {RATES[0]:g}"]["elbos"] = [-40.5, None, -40.5, -40.5]
-    assert "at a rate of 0.001 by 40 nats." in fit_claims.check_stability(cells).evidence
+    assert "at a rate of 0.001 by 40 nats." in svi_claims.check_stability(cells).evidence
     cells[f"svi {OURS} full-rank"]["finite"] = False
-    assert fit_claims.check_stability(cells).answer == "Yes."
+    assert svi_claims.check_stability(cells).answer == "Yes."
 
 
 def test_more_draws_help_until_they_do_not():
     # KL falls by 1 / draws: far from 2 to 512, not measurably from 32 on.
-    assert fit_claims.check_samples(make_cells()).answer == "Up to 32 draws, not beyond."
-    evidence = fit_claims.check_samples(make_cells()).evidence
+    assert svi_claims.check_samples(make_cells()).answer == "Up to 32 draws, not beyond."
+    evidence = svi_claims.check_samples(make_cells()).evidence
     # The bars of 3 hypot(0.01, 0.01) are alike here, but each gap has its own.
     assert "falls by 0.500 nats (three standard errors: 0.042)" in evidence
     assert "from 32 to 512 by 0.031 (0.042)" in evidence
@@ -486,7 +486,7 @@ def test_more_draws_help_until_they_do_not():
     flat = make_cells()
     for samples in SAMPLES:
         flat[f"samples {samples}"]["runs"][0]["elbo"] = -0.5
-    assert fit_claims.check_samples(flat).answer == "No."
+    assert svi_claims.check_samples(flat).answer == "No."
 
 
 def test_numbers_that_agree_need_no_reason(plan):

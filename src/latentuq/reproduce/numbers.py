@@ -9,6 +9,7 @@ from latentuq.markdown import table
 from latentuq.operators import Blur, RegionMask
 from latentuq.reproduce import published
 from latentuq.reproduce.claim import POSSIBLE, likely_digits, name_digits, name_starts
+from latentuq.reproduce.recipe import cost_of_ten
 from latentuq.reproduce.run import FAMILIES, MASKED, MODELS, NOISY, OURS, THEIRS, Cells
 
 _SHOWN = 4
@@ -359,11 +360,9 @@ def _variational(cells: Cells) -> list[Row]:
         low, high = published.SVI_SECONDS[family]
         said = f"{low:g}" if low == high else f"{low:g} to {high:g}"
         recipes = [cells[f"recipe {model} {NOISY} annealed"] for model in MODELS]
-        starts = [
-            published.STARTS * cell["forward_equivalents"] / cell["starts"] for cell in recipes
-        ]
         ratios = [
-            cell["forward_equivalents"] / cost for cell, cost in zip(found, starts, strict=True)
+            cell["forward_equivalents"] / cost_of_ten(recipe)
+            for cell, recipe in zip(found, recipes, strict=True)
         ]
         rows += [
             Row(

@@ -11,7 +11,7 @@ from latentuq.experiments import EXPERIMENTS
 from latentuq.files import atomic_path
 from latentuq.markdown import table
 from latentuq.report.prior_sheet import save_figure
-from latentuq.reproduce import fit_claims, posterior_claims, search_claims
+from latentuq.reproduce import fit_claims, posterior_claims, search_claims, svi_claims
 from latentuq.reproduce.claim import Claim, listed, name_digits
 from latentuq.reproduce.figures import FIGURES
 from latentuq.reproduce.numbers import make_table
@@ -84,9 +84,9 @@ def make_claims(cells: Cells) -> list[Claim]:
         fit_claims.check_agreement,
         fit_claims.check_noise,
         fit_claims.check_accuracy,
-        fit_claims.check_samples,
-        fit_claims.check_stability,
-        fit_claims.check_means,
+        svi_claims.check_samples,
+        svi_claims.check_stability,
+        svi_claims.check_means,
     ]
     return [check(cells) for check in checks]
 
@@ -170,7 +170,7 @@ def _starts(cells: Cells) -> str:
 
 
 def _fits(cells: Cells) -> str:
-    means = fit_claims.check_means(cells)
+    means = svi_claims.check_means(cells)
     settings = listed(
         f"{cells[f'svi {model} full-rank']['samples']} draws per step under `{model}`"
         for model in MODELS

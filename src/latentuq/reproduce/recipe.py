@@ -115,6 +115,11 @@ def are_minima(cell: Mapping[str, Any]) -> list[bool]:
     return [definite and gain < ARRIVED for definite, gain in pairs]
 
 
+def cost_of_ten(cell: Mapping[str, Any]) -> float:
+    """Forward equivalents of the paper's ten starts, as a part of those that were made."""
+    return cell["forward_equivalents"] * published.STARTS / cell["starts"]
+
+
 def chance_of_all(
     basins: Sequence[int], weights: Sequence[float], number: int, least: float = 0.01
 ) -> float | None:
