@@ -1,8 +1,8 @@
-"""A claim of the paper with its answer, and how answers are put in words."""
+"""Claims and numbers of the paper beside our answers, and how answers are put in words."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 POSSIBLE = 0.02
 """Probability from which a digit counts as possible."""
@@ -21,6 +21,26 @@ class Claim:
     question: str
     answer: str
     evidence: str
+
+
+class Row(NamedTuple):
+    """A number of the paper beside ours.
+
+    Attributes:
+        what: Its name.
+        paper: What the paper says.
+        theirs: What we find with the paper's networks.
+        ours: What we find with our default prior.
+        differs: Whether either is another answer than the paper's.
+        why: The reason, for when it is.
+    """
+
+    what: str
+    paper: str
+    theirs: str
+    ours: str
+    differs: bool = False
+    why: str = ""
 
 
 def minus(a: float | None, b: float | None) -> float:
