@@ -6,8 +6,8 @@ Duvenaud 2017): ln q keeps its parameters fixed, which leaves out a term of mean
 noise vanish where q fits.
 """
 
-from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -131,14 +131,25 @@ def _fit(
     samples: int,
 ) -> tuple[_Gaussian, Float[Array, " steps"]]:
     """The Gaussian after all steps, and the ELBO's estimate before each."""
-    import optax
-
-    adam = optax.scale_by_adam()
 
     def loss(q, step_key):
         u = q.sample(step_key, samples)
         fixed = jax.lax.stop_gradient(q)
         return jnp.mean(jax.vmap(lambda v: fixed.log_prob(v) - log_density_fn(v))(u))
+
+    return descend_noisy(key, loss, start, rates)
+
+
+def descend_noisy(
+    key: Key[Array, ""],
+    loss: Callable[[Any, Key[Array, ""]], Float[Array, ""]],
+    start: Any,
+    rates: Float[np.ndarray, " steps"],
+) -> tuple[Any, Float[Array, " steps"]]:
+    """Adam on a loss with fresh randomness at each step: its end, and -loss before each step."""
+    import optax
+
+    adam = optax.scale_by_adam()
 
     def step(carry, setting):
         q, state = carry
@@ -149,8 +160,8 @@ def _fit(
         return (q, state), -value
 
     keys = jax.random.split(key, rates.size)
-    (fit, _), elbos = jax.lax.scan(step, (start, adam.init(start)), (rates, keys))
-    return fit, elbos
+    (end, _), values = jax.lax.scan(step, (start, adam.init(start)), (rates, keys))
+    return end, values
 
 
 @eqx.filter_jit

@@ -1,6 +1,7 @@
 """`latentuq reproduce`: the paper, figure by figure."""
 
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -31,6 +32,6 @@ def reproduce(
         typer.echo(f"{name}{seconds}", err=True)
 
     cells = run_cells(plan, output / "paper.json", report)
-    command = " ".join(["latentuq", *sys.argv[1:]])
+    command = shlex.join(["latentuq", *sys.argv[1:]])
     page = write_page(cells, make_setup(plan), plan, output, command)
     typer.echo(json.dumps(cells) if as_json else f"The paper, figure by figure: {page}")

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, UInt8
+from jaxtyping import Array, Float, Int, UInt8
 
 from latentuq.data import load_digits
 from latentuq.experiments import EXPERIMENTS
@@ -17,6 +17,7 @@ from latentuq.report.palette import MODES, OTHER, grey_pixels
 from latentuq.reproduce.diagram import draw_diagram
 from latentuq.reproduce.fit_claims import TITLES
 from latentuq.reproduce.gaussians import EL2O, LAPLACE
+from latentuq.reproduce.recipe import are_minima
 from latentuq.reproduce.run import FAMILIES, MASKED, MODELS, NOISY, OURS, THEIRS, Cells, Plan
 
 _TEXT = 9
@@ -25,7 +26,7 @@ _SHEET = 6
 _FEWEST = 20
 # Ends that spread over more nats than this need a logarithmic axis.
 _WIDE = 50.0
-_DIGITS = {4: MODES[0], 9: MODES[1]}
+_COLOURED = 4
 _LINES = {
     LAPLACE: (MODES[0], "--"),
     EL2O: (MODES[2], "-."),
@@ -85,18 +86,24 @@ def draw_latent(cells: Cells, plan: Plan) -> Any:
         (THEIRS, f"posterior {THEIRS} {MASKED}", "certified"),
         (OURS, f"posterior {OURS} {MASKED}", "certified"),
     ]
+    colours = _digit_colours([cells[name]["digits"] for _, name, _ in panels])
     for axis, (model, name, what) in zip(axes[0], panels, strict=True):
         posterior = cells[f"posterior {model} {MASKED}"]
         basis = parting_axes(np.array(posterior["draws"]), np.array(posterior["digits"]))
         axis.set_title(f"{model}: {what}", fontsize=_TEXT)
-        axis.set_xlabel("direction that parts 4s and 9s" if basis.parted else "widest direction")
+        first = "widest direction"
+        if basis.digits:
+            first = "direction that parts {}s and {}s".format(*basis.digits)
+        axis.set_xlabel(first)
         axis.set_ylabel("widest direction left")
         draws, digits = np.array(cells[name]["draws"]), np.array(cells[name]["digits"])
         if not len(draws):
             continue
         points = draws @ basis.axes
-        for digit, colour in ((-1, OTHER), *_DIGITS.items()):
-            chosen = ~np.isin(digits, [*_DIGITS]) if digit < 0 else digits == digit
+        for digit, colour in colours.items():
+            chosen = digits == digit if digit >= 0 else ~np.isin(digits, [*colours])
+            if not chosen.any():
+                continue
             label = f"{'other' if digit < 0 else digit}: {np.mean(chosen):.0%}"
             axis.scatter(*points[chosen].T, s=6, color=colour, linewidths=0, alpha=0.7, label=label)
         axis.legend(
@@ -107,29 +114,40 @@ def draw_latent(cells: Cells, plan: Plan) -> Any:
     return figure
 
 
+def _digit_colours(panels: Sequence[Sequence[int]]) -> dict[int, str]:
+    """Grey for the rest (-1), then one colour in all panels for each digit that is frequent."""
+    shares = sum(np.bincount(digits, minlength=10) / len(digits) for digits in panels if digits)
+    top = np.argsort(-np.asarray(shares), kind="stable")[:_COLOURED]
+    chosen = [int(digit) for digit in top if np.asarray(shares)[digit] > 0]
+    return {-1: OTHER, **dict(zip(chosen, MODES, strict=False))}
+
+
 class Basis(NamedTuple):
     """Two directions of u.
 
     Attributes:
         axes: As columns.
-        parted: Whether the first is the one that parts 4s from 9s.
+        digits: What the first direction parts; empty if it is the widest.
     """
 
     axes: Float[np.ndarray, "dim 2"]
-    parted: bool
+    digits: tuple[int, ...]
 
 
-def parting_axes(draws: Float[np.ndarray, "n dim"], digits: Float[np.ndarray, " n"]) -> Basis:
-    """What best parts the draws of 4s from those of 9s, if there are both, and the widest left."""
+def parting_axes(draws: Float[np.ndarray, "n dim"], digits: Int[np.ndarray, " n"]) -> Basis:
+    """What best parts the two most frequent digits, if there are two, and the widest left."""
     spread = np.cov(draws.T)
-    groups = [draws[digits == digit] for digit in _DIGITS]
-    if min(len(group) for group in groups) < _FEWEST:
-        return Basis(np.linalg.eigh(spread)[1][:, ::-1][:, :2], False)
+    counts = np.bincount(digits, minlength=10)
+    pair = np.argsort(-counts, kind="stable")[:2]
+    if counts[pair].min() < _FEWEST:
+        return Basis(np.linalg.eigh(spread)[1][:, ::-1][:, :2], ())
+    groups = [draws[digits == digit] for digit in pair]
     within = sum(np.cov(group.T) for group in groups) + 1e-6 * np.eye(len(spread))
     axis = np.linalg.solve(within, groups[1].mean(axis=0) - groups[0].mean(axis=0))
     axis /= np.linalg.norm(axis)
     off = np.eye(len(spread)) - np.outer(axis, axis)
-    return Basis(np.column_stack([axis, np.linalg.eigh(off @ spread @ off)[1][:, -1]]), True)
+    axes = np.column_stack([axis, np.linalg.eigh(off @ spread @ off)[1][:, -1]])
+    return Basis(axes, tuple(int(digit) for digit in pair))
 
 
 def draw_starts(cells: Cells, plan: Plan) -> Any:
@@ -143,7 +161,7 @@ def draw_starts(cells: Cells, plan: Plan) -> Any:
         deepest = min(recipe["ends"] + ours["ends"])
         order = np.argsort(recipe["ends"])
         values = np.array(recipe["ends"])[order] - deepest
-        minimum = np.array(recipe["minimum"])[order]
+        minimum = np.array(are_minima(recipe))[order]
         places = np.arange(1, len(order) + 1)
         for kind, face in ((minimum, MODES[0]), (~minimum, "none")):
             label = "annealed Adam" + ("" if face != "none" else ", no minimum")
@@ -176,7 +194,7 @@ def draw_fits(cells: Cells, plan: Plan) -> Any:
     truth = grey_pixels(load_digits().digit(EXPERIMENTS[NOISY].image))
     for place, (row, model) in enumerate(zip(axes, MODELS, strict=True)):
         y = np.asarray(plan.problem(model, NOISY).y)
-        centres = [cells[f"gaussians {model}"][LAPLACE]["mean"]]
+        centres = [cells[f"gaussians {model}"]["fits"][LAPLACE]["mean"]]
         centres += [cells[f"svi {model} {family}"]["mean"] for family in FAMILIES]
         panels = [truth, grey_pixels(y, *data_range(y)), *_decoded(plan.priors[model], centres)]
         titles = ["truth", "data", "EL2O (mode)", *(TITLES[family] for family in FAMILIES)]

@@ -23,6 +23,8 @@ LAPLACE, EL2O, HESSIANS = "laplace", "el2o", "el2o-hessians"
 
 _BOUND_DRAWS = 8192
 _SAMPLES, _ITERATIONS = 128, 12
+# Where the noise of the draws no longer decides.
+_MANY_SAMPLES, _MANY_ITERATIONS = 2048, 30
 
 
 class Gaussian(NamedTuple):
@@ -39,6 +41,13 @@ class Gaussian(NamedTuple):
     @property
     def std(self) -> Float[np.ndarray, " dim"]:
         return np.sqrt(np.sum(self.factor**2, axis=1))
+
+    def log_prob(self, us: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, " n"]:
+        """Of each row."""
+        whitened = solve_triangular(self.factor, (us - self.mean).T, lower=True)
+        log_det = np.sum(np.log(np.diagonal(self.factor)))
+        dim = len(self.mean)
+        return -0.5 * (np.sum(whitened**2, axis=0) + dim * np.log(2 * np.pi)) - log_det
 
 
 def read_gaussian(cell: Mapping[str, Any]) -> Gaussian:
@@ -83,8 +92,8 @@ def evidence_bound(
 
 def fit_gaussians(
     key: Key[Array, ""], log_density_fn: LogDensity, mode: Float[np.ndarray, " dim"]
-) -> dict[str, dict[str, Any]]:
-    """Laplace's Gaussian at a mode and two kinds of EL2O from there, with ELBO and cost.
+) -> dict[str, Any]:
+    """Laplace's Gaussian at a mode and two kinds of EL2O from there (`fits`), with ELBO and cost.
 
     "el2o" matches gradients; "el2o-hessians" averages Hessians, as the paper's update does. Both
     draw from the current fit.
@@ -107,18 +116,42 @@ def fit_gaussians(
             alpha=alpha,
         )
         fits[name] = (fit.mean, fit.factor, counts)
-    cells = {}
-    for name, (mean, factor, counts) in fits.items():
-        q = Gaussian(np.asarray(mean, np.float64), np.asarray(factor, np.float64))
-        bound, error = evidence_bound(jax.random.fold_in(key, 99), log_density_fn, q)
-        cells[name] = {
-            "mean": q.mean.tolist(),
-            "factor": q.factor.tolist(),
-            "elbo": bound,
-            "elbo_error": error,
-            "forward_equivalents": counts.forward_equivalents(dim),
-        }
-    return cells
+    described = {
+        name: _describe(jax.random.fold_in(key, 99), log_density_fn, mean, factor)
+        | {"forward_equivalents": counts.forward_equivalents(dim)}
+        for name, (mean, factor, counts) in fits.items()
+    }
+    return {"fits": described}
+
+
+def continue_el2o(
+    key: Key[Array, ""], log_density_fn: LogDensity, start: Gaussian
+) -> dict[str, Any]:
+    """EL2O from another method's fit on many draws: where it stays, the two agree."""
+    fit_key, bound_key = jax.random.split(key)
+    mean, factor = (jnp.asarray(part, float) for part in start)
+    fit = fit_el2o(
+        fit_key, log_density_fn, mean, factor, samples=_MANY_SAMPLES, iterations=_MANY_ITERATIONS
+    )
+    cell = _describe(bound_key, log_density_fn, fit.mean, fit.factor)
+    return cell | {"samples": _MANY_SAMPLES, "iterations": _MANY_ITERATIONS}
+
+
+def _describe(
+    key: Key[Array, ""],
+    log_density_fn: LogDensity,
+    mean: Float[Array, " dim"],
+    factor: Float[Array, "dim dim"],
+) -> dict[str, Any]:
+    """A fit as a cell, with its ELBO."""
+    q = Gaussian(np.asarray(mean, np.float64), np.asarray(factor, np.float64))
+    bound, error = evidence_bound(key, log_density_fn, q)
+    return {
+        "mean": q.mean.tolist(),
+        "factor": q.factor.tolist(),
+        "elbo": bound,
+        "elbo_error": error,
+    }
 
 
 def measure_step_noise(
@@ -201,7 +234,6 @@ def measure_slices(
                 "steps": np.round(steps, 4).tolist(),
                 "exact": np.round(heights(us) - base, 3).tolist(),
                 "fits": {name: np.round(curve, 3).tolist() for name, curve in curves.items()},
-                "anchors": {name: float(anchor) for name, anchor in anchors.items()},
             }
         )
     return found

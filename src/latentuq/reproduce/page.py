@@ -11,10 +11,11 @@ from latentuq.experiments import EXPERIMENTS
 from latentuq.files import atomic_path
 from latentuq.markdown import table
 from latentuq.report.prior_sheet import save_figure
-from latentuq.reproduce import fit_claims, posterior_claims, search_claims
-from latentuq.reproduce.claim import Claim, listed
+from latentuq.reproduce import fit_claims, posterior_claims, search_claims, svi_claims
+from latentuq.reproduce.claim import Claim, listed, name_digits
 from latentuq.reproduce.figures import FIGURES
 from latentuq.reproduce.numbers import make_table
+from latentuq.reproduce.recipe import ARRIVED, are_minima
 from latentuq.reproduce.run import MASKED, MODELS, NOISY, OURS, THEIRS, Cells, Plan
 from latentuq.results import commits
 
@@ -83,9 +84,9 @@ def make_claims(cells: Cells) -> list[Claim]:
         fit_claims.check_agreement,
         fit_claims.check_noise,
         fit_claims.check_accuracy,
-        fit_claims.check_samples,
-        fit_claims.check_stability,
-        fit_claims.check_means,
+        svi_claims.check_samples,
+        svi_claims.check_stability,
+        svi_claims.check_means,
     ]
     return [check(cells) for check in checks]
 
@@ -135,16 +136,14 @@ def _latent(cells: Cells) -> str:
     claim = posterior_claims.check_two_digits(cells)
     recipe = cells[f"recipe {THEIRS} {MASKED} annealed"]
     first = "The paper's recipe found no minimum, so the first panel is empty. "
-    if recipe["digits"]:
-        nines = np.mean(np.equal(recipe["digits"], 9))
-        fours = np.mean(np.equal(recipe["digits"], 4))
+    if recipe["classes"]:
         first = (
-            f"First the paper's recipe with its networks: {recipe['minima']} minima,"
-            f" {fours:.0%} of the draws of their Laplace mixture are 4s and {nines:.0%} 9s. "
+            f"First the paper's recipe with its networks: {recipe['minima']} minima, and in draws"
+            f" of their Laplace mixture {name_digits(recipe['classes'])}. "
         )
     return (
-        f"{first}Then draws of the certified posteriors. Colours are digits as a classifier reads"
-        f" them, and each prior has a plane of its own. Is it either a 4 or a 9? {claim.answer}"
+        f"{first}Then draws of the certified posteriors. Colours are the digits that a classifier"
+        f" finds likeliest, and each prior has a plane of its own. {claim.question} {claim.answer}"
     )
 
 
@@ -157,9 +156,11 @@ def _starts(cells: Cells) -> str:
         near = sum(end < deepest + 1 for end in recipe["ends"])
         parts.append(
             f"`{model}`: {near} of {recipe['starts']} starts of Adam end within 1 nat of the"
-            f" deepest end, {sum(recipe['minimum'])} in points with a positive definite Hessian,"
-            f" which are {recipe['minima']} separate minima; of our first {len(ours)} descents from"
-            f" the prior {int(np.sum(ours < deepest + 1))} end within 1 nat"
+            f" deepest end; {sum(recipe['definite'])} end with a positive definite Hessian,"
+            f" {sum(are_minima(recipe))} of them where a Newton step would gain less than"
+            f" {ARRIVED:g} nats, and the recipe tells {recipe['minima']} separate minima; of our"
+            f" first {len(ours)} descents from the prior with a finite end"
+            f" {int(np.sum(ours < deepest + 1))} end within 1 nat"
         )
     return (
         f"{'; '.join(parts)}. Our descents stop as soon as it is known where they lead, new minima"
@@ -169,7 +170,7 @@ def _starts(cells: Cells) -> str:
 
 
 def _fits(cells: Cells) -> str:
-    means = fit_claims.check_means(cells)
+    means = svi_claims.check_means(cells)
     settings = listed(
         f"{cells[f'svi {model} full-rank']['samples']} draws per step under `{model}`"
         for model in MODELS

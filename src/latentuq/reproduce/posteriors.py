@@ -17,6 +17,7 @@ from latentuq.posterior import Posterior, solve
 from latentuq.posterior.maps import decode_images
 from latentuq.prior import GenerativePrior
 from latentuq.problem import InverseProblem
+from latentuq.reproduce import published
 
 RELEVANT = 0.01
 """Share of the mass from which a mode counts."""
@@ -24,28 +25,23 @@ RELEVANT = 0.01
 _SHOWN = 6
 _SAMPLES = 16
 _DRAWS = 400
-_STARTS = 20
 
 
 def measure_posterior(
-    key: Key[Array, ""], problem: InverseProblem, truth: Float[np.ndarray, "28 28"], budget: str
+    key: Key[Array, ""], problem: InverseProblem, truth: Float[np.ndarray, "28 28"]
 ) -> dict[str, Any]:
     """Our answer to one problem, with what the page and its figures need of it."""
     solve_key, sample_key = jax.random.split(key)
     begin = time.perf_counter()
-    post = solve(solve_key, problem, budget=budget)
+    post = solve(solve_key, problem)
     seconds = time.perf_counter() - begin
     draws = post.sample(sample_key, _DRAWS)
-    digits = read_digits(problem.prior, draws)
     deepest = post.modes[post.map_index]
     mean, std = _moments(post)
     assert post.chi_squared is not None
     d = post.diagnostics
     return {
-        "budget": budget,
         "seconds": seconds,
-        "search_seconds": d.seconds["search"],
-        "forward_equivalents": d.forward_equivalents,
         "verdict": post.verdict,
         "khat": d.khat,
         "log_evidence": post.log_evidence,
@@ -53,19 +49,16 @@ def measure_posterior(
         "relevant_modes": int(np.sum(np.asarray(post.weights) >= RELEVANT)),
         "weights": np.asarray(post.weights[:_SHOWN], np.float64).tolist(),
         "weight_errors": np.asarray(post.weight_errors[:_SHOWN], np.float64).tolist(),
-        "mode_digits": read_digits(problem.prior, post.modes[:_SHOWN]),
-        "modes": _rounded(post.modes[:_SHOWN]),
         "map": _rounded(deepest),
         "map_digit": read_digits(problem.prior, deepest[None])[0],
         "chi_squared": float(post.chi_squared[post.map_index]),
         "data": int(np.sum(problem.observed)),
         "p_value": d.predictive_p_value,
-        "classes": _classes(problem.prior, draws),
         "mean": mean.tolist(),
         "std": std.tolist(),
         "samples": _rounded(draws[:_SAMPLES]),
         "draws": np.round(np.asarray(draws), 3).tolist(),
-        "digits": digits,
+        **describe_digits(problem.prior, draws),
         **_search(post),
         **compare_image(problem.prior, deepest, truth),
     }
@@ -77,10 +70,17 @@ def read_digits(prior: GenerativePrior, us: Float[Array, "n dim"]) -> list[int]:
     return np.argmax(np.asarray(shown), axis=1).tolist()
 
 
-def _classes(prior: GenerativePrior, us: Float[Array, "n dim"]) -> list[float]:
-    """Mean class probabilities."""
-    shown = load_classifier().probabilities(decode_images(prior, us))
-    return np.round(np.mean(np.asarray(shown, np.float64), axis=0), 4).tolist()
+def describe_digits(prior: GenerativePrior, us: Float[Array, "n dim"]) -> dict[str, list]:
+    """The likeliest digit of each u (`digits`), and the mean of all probabilities (`classes`)."""
+    shown = np.asarray(load_classifier().probabilities(decode_images(prior, us)), np.float64)
+    return {
+        "digits": np.argmax(shown, axis=1).tolist(),
+        "classes": np.round(np.mean(shown, axis=0), 4).tolist(),
+    }
+
+
+NO_DIGITS: dict[str, list] = {"digits": [], "classes": []}
+"""Of no draws."""
 
 
 def compare_image(
@@ -142,7 +142,7 @@ def _search(post: Posterior) -> dict[str, Any]:
         "starts": len(record.log_densities),
         "independent_starts": len(ends),
         "starts_needed": needed,
-        "ends": np.round(ends[np.isfinite(ends)][:_STARTS], 3).tolist(),
+        "ends": np.round(ends[np.isfinite(ends)][: published.APPENDIX_STARTS], 3).tolist(),
     }
 
 

@@ -2,11 +2,15 @@
 
 SIGMA_MODEL = 0.1
 LATENT = 10
-BLOCKS, WIDTH = 4, 512
-COUPLINGS, FLOW_WIDTH = 8, 512
+BLOCKS, BLOCK_LAYERS, WIDTH = 4, 2, 512
+COUPLINGS, FLOW_LAYERS, FLOW_WIDTH = 8, 2, 512
 BATCH, LEARNING_RATE = 1024, 1e-3
 REMOVED = 0.95
 NOISE = 0.5
+COLUMNS = {"masknoise05": (14, 27), "solidmask": (10, 23)}
+"""First and last that are removed."""
+KERNEL_STD, KERNEL_SIDE = 3, 11
+"""Of the blur, in pixels."""
 STARTS = 10
 APPENDIX_STARTS = 20
 SECONDS_PER_START = 10.0
@@ -15,6 +19,8 @@ DEEPEST = (4, 10)
 MASKED_WEIGHTS = (0.244, 0.074, 0.683)
 """Of the notebook; the text says 25 % and 75 %."""
 MASKED_TEXT = (0.25, 0.75)
+DOMINATING = 2
+"""Minima of the masked 4 that dominate."""
 NOISY_WEIGHTS = (0.9992, 0.0008)
 SVI_SAMPLES = 512
 SVI_STEPS = 8000

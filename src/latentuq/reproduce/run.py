@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
-from latentuq.baselines.adam import SHORT_STEPS
+from latentuq.baselines.adam import SHORT_STEPS, STEPS
 from latentuq.baselines.svi import FAST, PAPER, Family, Settings, svi
 from latentuq.data import load_digits
 from latentuq.exact import exact_posterior, linear_prior
@@ -20,9 +20,11 @@ from latentuq.files import atomic_path
 from latentuq.noise import GaussianNoise
 from latentuq.operators import RandomMask
 from latentuq.prior import GenerativePrior
+from latentuq.prior.vae import Decoder
 from latentuq.problem import InverseProblem
 from latentuq.reproduce.gaussians import (
     Gaussian,
+    continue_el2o,
     fit_gaussians,
     gaussian_kl,
     measure_slices,
@@ -30,10 +32,11 @@ from latentuq.reproduce.gaussians import (
     read_gaussian,
 )
 from latentuq.reproduce.posteriors import (
+    NO_DIGITS,
     compare_image,
+    describe_digits,
     measure_posterior,
     measure_truths,
-    read_digits,
 )
 from latentuq.reproduce.recipe import run_recipe
 from latentuq.reproduce.variational import DIAGONALS, climb, fitted, measure_stability, measure_svi
@@ -60,6 +63,9 @@ SETTINGS: dict[str, dict[Family, Settings]] = {
 }
 """The paper's own networks are nine times larger: its settings would take too long for them."""
 
+ADAM_STEPS: dict[str, Sequence[int]] = {MASKED: STEPS, NOISY: SHORT_STEPS}
+"""As published with each."""
+
 _DIRECTIONS = 3
 _TRUTHS = 10
 # Of the Gaussian target, on which draws are compared with closed forms.
@@ -72,13 +78,13 @@ class Plan(NamedTuple):
     Attributes:
         priors: The two models.
         seed: Of everything random.
-        steps: Of Adam.
+        steps: Of Adam, by problem.
         settings: Of SVI, by model and family.
     """
 
     priors: dict[str, GenerativePrior]
     seed: int
-    steps: Sequence[int] = SHORT_STEPS
+    steps: dict[str, Sequence[int]] = ADAM_STEPS
     settings: dict[str, dict[Family, Settings]] = SETTINGS
 
     def key(self, name: str) -> Key[Array, ""]:
@@ -120,6 +126,8 @@ def run_cells(
         report: Called with the name and the contents of each new cell.
         jobs: By default all.
     """
+    # Others may commit while this runs, but what runs is the code of the start.
+    running = commit()
     setup = make_setup(plan)
     cells: Cells = read_results(path, setup, "cells", "`latentuq reproduce`") or {}
     for name, job in (make_jobs(plan) if jobs is None else jobs).items():
@@ -127,7 +135,7 @@ def run_cells(
             continue
         # JSON knows no infinities.
         cell = json.loads(json.dumps(job(cells)), parse_constant=lambda _: None)
-        cells[name] = cell | {"commit": commit()}
+        cells[name] = cell | {"commit": running}
         with atomic_path(path) as temporary:
             temporary.write_text(_dump(setup, cells))
         report(name, cells[name])
@@ -151,7 +159,6 @@ def make_jobs(plan: Plan) -> dict[str, Job]:
                 plan.key(name),
                 plan.problem(model, corruption),
                 load_digits().digit(EXPERIMENTS[corruption].image),
-                "default",
             )
         for corruption in (MASKED, NOISY):
             for variant in VARIANTS:
@@ -180,6 +187,11 @@ def make_jobs(plan: Plan) -> dict[str, Job]:
     for model in MODELS:
         for family in FAMILIES:
             jobs[f"svi {model} {family}"] = _svi_job(plan, model, family)
+        jobs[f"limit {model}"] = lambda cells, model=model: continue_el2o(
+            plan.key(f"limit {model}"),
+            plan.problem(model, NOISY).log_density,
+            read_gaussian(cells[f"svi {model} full-rank"]),
+        )
         jobs[f"slices {model}"] = lambda cells, model=model: _slices(plan, model, cells)
     return jobs
 
@@ -187,12 +199,17 @@ def make_jobs(plan: Plan) -> dict[str, Job]:
 def describe_prior(prior: GenerativePrior) -> dict[str, Any]:
     """What a model file says about its networks and how good they are."""
     config, metrics = prior.card.training["config"], prior.card.metrics
-    names = ("sigma_model", "sigma_measured", "test_rms", "image_c2st_before", "image_c2st_after")
+    assert isinstance(prior.decoder, Decoder)
+    assert prior.flow is not None
+    names = ("sigma_model", "image_c2st_before", "image_c2st_after")
     return {
         "model_error": prior.model_error_name,
         "dim": prior.dim,
         "vae": config["vae"],
         "flow": config["flow"],
+        "block_layers": len(prior.decoder.network.blocks),
+        # The last makes the coupling's scale and shift.
+        "flow_layers": len(prior.flow.couplings.layers) - 1,
         "vae_fit": config["vae_fit"],
         **{name: metrics[name] for name in names},
     }
@@ -205,10 +222,10 @@ def _recipe_job(plan: Plan, model: str, corruption: str, variant: str) -> Job:
         key = plan.key(f"recipe {model} {corruption}")
         annealed = variant == "annealed"
         cell = run_recipe(
-            key, problem.log_density, problem.dim, annealed=annealed, steps=plan.steps
+            key, problem.log_density, problem.dim, annealed=annealed, steps=plan.steps[corruption]
         )
         draws = jnp.array(cell["draws"], jnp.float32)
-        return cell | {"digits": read_digits(problem.prior, draws) if len(draws) else []}
+        return cell | (describe_digits(problem.prior, draws) if len(draws) else NO_DIGITS)
 
     return job
 
@@ -237,7 +254,7 @@ def _stability_job(plan: Plan, diagonal: str, rate: float) -> Job:
 def _slices(plan: Plan, model: str, cells: Cells) -> dict[str, Any]:
     """Three coordinates through the deepest mode, chosen at random as the paper did."""
     posterior = cells[f"posterior {model} {NOISY}"]
-    fits = {name: read_gaussian(cell) for name, cell in cells[f"gaussians {model}"].items()}
+    fits = {name: read_gaussian(fit) for name, fit in cells[f"gaussians {model}"]["fits"].items()}
     fits |= {family: read_gaussian(cells[f"svi {model} {family}"]) for family in FAMILIES}
     problem = plan.problem(model, NOISY)
     chosen = np.random.default_rng(plan.seed).choice(problem.dim, _DIRECTIONS, replace=False)
