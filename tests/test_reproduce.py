@@ -549,6 +549,19 @@ def test_what_the_corruptions_remove():
     assert digits[1:] == ["a 4 and a 9"] + ["a 4 (0.70) and a 9 (0.30)"] * 2 + [""]
 
 
+def test_a_recipe_without_a_minimum_leaves_its_panel_empty(plan):
+    cells = make_cells()
+    assert "2 minima, and in draws" in " ".join(make_page(cells, make_setup(plan), "").split())
+    empty = {"draws": [], "digits": [], "classes": [], "weights": [], "log_evidence": None}
+    cells[f"recipe {THEIRS} {MASKED} annealed"] |= empty | {"minima": 0, "basins": [-1] * 20}
+    text = " ".join(make_page(cells, make_setup(plan), "").split())
+    assert "found no minimum, so the first panel is empty" in text
+    first, second, _ = FIGURES["figure3"](cells, plan).axes
+    assert first.get_legend() is None
+    shown = [label.get_text() for label in second.get_legend().get_texts()]
+    assert shown == ["4: 70%", "9: 30%"]
+
+
 def test_fewer_draws_are_explained_by_the_work_of_all(plan):
     cells = make_cells()
     cells[f"svi {THEIRS} full-rank"] |= {"samples": 32, "steps": 1000}
