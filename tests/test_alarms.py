@@ -42,9 +42,18 @@ def test_alarms_are_counted_and_continued(prior, quick, tmp_path):
     assert seen == [2, 2]
     assert rows[:4] == first
     facts = describe_alarms(rows)
-    assert facts["digits"][0] == 0
-    assert facts["negatives"] == [1, 0, 3]
-    assert facts["out of model"] == facts["out of model, by the evidence"] == 1
+    for alarm in ("verdict", "p-value", "evidence"):
+        assert facts[alarm]["digits"][0] == 0
+        assert facts[alarm]["negatives"] == [1, 0, 3]
+        assert facts[alarm]["out of model"] == 1
+
+
+def test_an_inference_that_fails_is_an_alarm_of_the_verdict_alone():
+    row = {"set": "digits", "verdict": "unreliable", "p_value": 0.5, "log_evidence": 1.0}
+    facts = describe_alarms([row, row | {"set": "garments", "p_value": 0.001}])
+    assert facts["verdict"]["digits"][0] == 1
+    assert facts["p-value"]["digits"][0] == 0
+    assert facts["p-value"]["garments"][0] == 1
 
 
 def test_checkerboards_have_two_colours_and_many_shapes():

@@ -9,13 +9,14 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from latentuq.calibration.statistics import Rate, clustered_rate
+from latentuq.calibration.statistics import clustered_rate
 from latentuq.calibration.studies import FIRST_IMAGE, corrupted, read_rows, write_rows
 from latentuq.errors import UserError
 from latentuq.experiments import SHAPE
 from latentuq.noise import GaussianNoise
 from latentuq.operators import RegionMask
 from latentuq.posterior import solve
+from latentuq.posterior.misfit import WORST_FIT
 from latentuq.prior import GenerativePrior
 from latentuq.problem import InverseProblem
 from latentuq.results import commit
@@ -134,26 +135,26 @@ def run_alarms(
     return path
 
 
-def alarm_rate(rows: Rows, name: str) -> Rate:
-    """How often the verdict on a set was "unreliable"."""
-    raised = [row["verdict"] == "unreliable" for row in rows if row["set"] == name]
-    return clustered_rate(np.array(raised, int), np.ones(len(raised), int))
+def describe_alarms(rows: Rows) -> dict[str, dict[str, Any]]:
+    """How often each alarm was raised on every set, and on all that are no digits.
 
-
-def describe_alarms(rows: Rows) -> dict[str, Any]:
-    """The rate of every set, of all that are not digits, and of what the evidence alone sees.
-
-    The evidence raises the alarm below the 5 % quantile of the digits' own.
+    The verdict raises it where the data do not fit, which the p-value alone tells, and where the
+    inference failed. The evidence raises it below the 5 % quantile of the digits' own.
     """
-    facts: dict[str, Any] = {}
-    for name in SETS:
-        rate = alarm_rate(rows, name)
-        facts[name] = [round(rate.value, 4), round(rate.error, 4), rate.pixels]
-    others = [row for row in rows if row["set"] != "digits"]
     own = [row["log_evidence"] for row in rows if row["set"] == "digits"]
     limit = np.quantile(own, 0.05) if own else -np.inf
-    facts["out of model"] = round(float(np.mean([r["verdict"] == "unreliable" for r in others])), 4)
-    facts["out of model, by the evidence"] = round(
-        float(np.mean([row["log_evidence"] < limit for row in others])), 4
-    )
+    raised = {
+        "verdict": lambda row: row["verdict"] == "unreliable",
+        "p-value": lambda row: row["p_value"] < WORST_FIT,
+        "evidence": lambda row: row["log_evidence"] < limit,
+    }
+    facts: dict[str, dict[str, Any]] = {}
+    for alarm, is_raised in raised.items():
+        facts[alarm] = {}
+        for name in SETS:
+            seen = [is_raised(row) for row in rows if row["set"] == name]
+            rate = clustered_rate(np.array(seen, int), np.ones(len(seen), int))
+            facts[alarm][name] = [round(rate.value, 4), round(rate.error, 4), rate.pixels]
+        others = [is_raised(row) for row in rows if row["set"] != "digits"]
+        facts[alarm]["out of model"] = round(float(np.mean(others)), 4)
     return facts
