@@ -195,6 +195,7 @@ def bad_files(folder):
     (folder / "text.png").write_text("not an image")
     np.save(folder / "wide.npy", np.zeros((9, 9)))
     np.save(folder / "nothing.npy", np.full(SHAPE, np.nan))
+    np.save(folder / "empty.npy", np.zeros((0, 8)))
     np.save(folder / "holes.npy", np.where(np.eye(*SHAPE), np.nan, 0.5))
     np.save(folder / "seen.npy", np.full(SHAPE, 0.5))
     (folder / "full").mkdir(exist_ok=True)
@@ -209,6 +210,7 @@ def bad_files(folder):
         (["text.png"], ["text.png"]),
         (["wide.npy"], ["(9, 9)", "(6, 8)", "--resize"]),
         (["nothing.npy"], ["nothing.npy", "missing pixels"]),
+        (["empty.npy"], ["empty.npy", "no pixels"]),
         (["holes.npy", "--corrupt"], ["--corrupt"]),
         (["seen.npy", "--noise", "-0.1"], ["negative"]),
         (["seen.npy", "--noise", "lots"], ["lots"]),

@@ -45,6 +45,8 @@ def read_observation(path: str, trained: Scaling = _UNIT) -> Observation:
     if raw.dtype.kind in "uib":
         scaling = trained if trained not in _COMMON else Scaling(0.0, full_scale(raw))
     values = scaling.to_unit(raw).astype(np.float64)
+    if not values.size:
+        raise UserError(f"{path} holds no pixels: its shape is {values.shape}.")
     if np.isnan(values).all():
         raise UserError(f"{path} holds nothing but missing pixels (NaN).")
     if np.isinf(values).any():

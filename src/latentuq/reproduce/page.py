@@ -10,7 +10,6 @@ from latentuq.data import load_digits
 from latentuq.experiments import EXPERIMENTS
 from latentuq.files import atomic_path
 from latentuq.markdown import table
-from latentuq.report.prior_sheet import save_figure
 from latentuq.reproduce import fit_claims, posterior_claims, search_claims, svi_claims
 from latentuq.reproduce.claim import Claim, listed, name_digits
 from latentuq.reproduce.figures import FIGURES
@@ -25,7 +24,8 @@ _DPI = 110
 def write_page(cells: Cells, setup: dict[str, Any], plan: Plan, folder: Path, command: str) -> Path:
     """Draws the figures and writes the page beside the cells."""
     for name, draw in FIGURES.items():
-        save_figure(draw(cells, plan), folder / f"paper-{name}.png", dpi=_DPI)
+        with atomic_path(folder / f"paper-{name}.png") as temporary:
+            draw(cells, plan).savefig(temporary, dpi=_DPI)
     page = folder / "paper.md"
     with atomic_path(page) as temporary:
         temporary.write_text(make_page(cells, setup, command))
