@@ -37,13 +37,13 @@ def fake(monkeypatch, posts):
     """Methods that answer at once: draws of our posterior, off in evidence and place."""
 
     def method(shift, evidence, seconds):
-        def run(key, problem, post):
-            draws = np.asarray(post.sample(key, 300)) + shift
+        def run(key, task):
+            draws = np.asarray(task.posterior.sample(key, 300)) + shift
             return BaselineResult(draws, evidence, None, seconds, 1.0, 10, 40)
 
         return run
 
-    def refuse(key, problem, post):
+    def refuse(key, task):
         raise UserError("Not for this problem.")
 
     methods = {

@@ -32,6 +32,7 @@ class Experiment:
         summary: One sentence.
         make_operator: Makes A for images of any shape.
         noise_std: Standard deviation of the noise on what is observed.
+        starts: Minimisations that the paper ran to find the modes.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Experiment:
     summary: str
     make_operator: Callable[[], Operator]
     noise_std: float
+    starts: int = 10
 
 
 class Corruption(NamedTuple):
@@ -79,6 +81,7 @@ EXPERIMENTS = {
             summary="Columns 10 to 23 are removed, so that a 4 may be a 9; no noise is added.",
             make_operator=lambda: RegionMask(columns=(10, 23)),
             noise_std=0.0,
+            starts=20,
         ),
     )
 }

@@ -43,7 +43,7 @@ class InverseProblem(eqx.Module):
         operator: A, bound to the prior's image shape.
         noise: S_noise.
         y: The data, NaN wherever nothing is observed.
-        model_error: S_model as u is inferred with, see `ModelError.inflated`.
+        model_error: S_model as u and x are inferred with, see `ModelError.inflated`.
         model_variance: The diagonal of A S_model A^T before that.
     """
 

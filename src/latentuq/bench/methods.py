@@ -3,7 +3,7 @@
 import dataclasses
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,22 @@ DRAWS = 1000
 STAGE = "seconds in "
 """How the history of our own runs names the time of each stage."""
 
-Run = Callable[[Key[Array, ""], InverseProblem, Posterior], BaselineResult]
+
+class Task(NamedTuple):
+    """What a method is given.
+
+    Attributes:
+        problem: To be solved.
+        posterior: Ours of it; some methods start from its modes.
+        starts: Minimisations of the paper's search.
+    """
+
+    problem: InverseProblem
+    posterior: Posterior
+    starts: int
+
+
+Run = Callable[[Key[Array, ""], Task], BaselineResult]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +44,7 @@ class Method:
 
     Attributes:
         title: For tables and figures.
-        run: Takes a key, the problem, and our posterior of it: some methods start from its modes.
+        run: Takes a key and a task.
         slow: Takes minutes per problem; left out unless asked for.
     """
 
@@ -51,9 +66,9 @@ def run_ours(budget: str) -> Run:
         draws = jax.block_until_ready(post.sample(draw_key, DRAWS))
         return post, draws, time.perf_counter() - start
 
-    def run(key: Key[Array, ""], problem: InverseProblem, _: Posterior) -> BaselineResult:
-        first = timed(key, problem)[2]
-        post, draws, seconds = timed(key, problem)
+    def run(key: Key[Array, ""], task: Task) -> BaselineResult:
+        first = timed(key, task.problem)[2]
+        post, draws, seconds = timed(key, task.problem)
         d = post.diagnostics
         return BaselineResult(
             draws=np.asarray(draws),
@@ -71,34 +86,44 @@ def run_ours(budget: str) -> Run:
     return run
 
 
-def _smc(key: Key[Array, ""], problem: InverseProblem, _: Posterior) -> BaselineResult:
+def _smc(key: Key[Array, ""], task: Task) -> BaselineResult:
     from latentuq.baselines.smc import smc
 
-    return smc(key, problem.log_density, problem.dim)
+    return smc(key, task.problem.log_density, task.problem.dim)
 
 
-def _laplace(key: Key[Array, ""], problem: InverseProblem, post: Posterior) -> BaselineResult:
+def _laplace(key: Key[Array, ""], task: Task) -> BaselineResult:
     from latentuq.baselines.laplace_mixture import laplace_mixture
 
-    result = laplace_mixture(key, problem.log_density, post.modes, draws=DRAWS)
+    post = task.posterior
+    result = laplace_mixture(key, task.problem.log_density, post.modes, draws=DRAWS)
     # It needs the modes: the time of the search that found them is part of it.
     seconds = post.diagnostics.seconds["search"]
     return dataclasses.replace(result, seconds=result.seconds + seconds)
 
 
 def _adam(batched: bool) -> Run:
-    def run(key: Key[Array, ""], problem: InverseProblem, _: Posterior) -> BaselineResult:
+    def run(key: Key[Array, ""], task: Task) -> BaselineResult:
         from latentuq.baselines.adam import adam_recipe
 
-        return adam_recipe(key, problem.log_density, problem.dim, batched=batched, draws=DRAWS)
+        problem = task.problem
+        return adam_recipe(
+            key,
+            problem.log_density,
+            problem.dim,
+            starts=task.starts,
+            batched=batched,
+            draws=DRAWS,
+        )
 
     return run
 
 
 def _svi(family: Any, published: bool = False) -> Run:
-    def run(key: Key[Array, ""], problem: InverseProblem, _: Posterior) -> BaselineResult:
+    def run(key: Key[Array, ""], task: Task) -> BaselineResult:
         from latentuq.baselines.svi import FAST, PAPER, svi
 
+        problem = task.problem
         settings = PAPER[family] if published else FAST
         return svi(
             key, problem.log_density, problem.dim, family=family, settings=settings, draws=DRAWS
@@ -108,11 +133,11 @@ def _svi(family: Any, published: bool = False) -> Run:
 
 
 def _nuts(from_modes: bool) -> Run:
-    def run(key: Key[Array, ""], problem: InverseProblem, post: Posterior) -> BaselineResult:
+    def run(key: Key[Array, ""], task: Task) -> BaselineResult:
         from latentuq.baselines.nuts import nuts
 
-        starts = _heavy_modes(post) if from_modes else None
-        return nuts(key, problem.log_density, problem.dim, starts=starts)
+        starts = _heavy_modes(task.posterior) if from_modes else None
+        return nuts(key, task.problem.log_density, task.problem.dim, starts=starts)
 
     return run
 
@@ -121,34 +146,34 @@ def _heavy_modes(post: Posterior) -> Float[Array, "modes dim"]:
     return post.modes[jnp.asarray(post.weights) > 0.01]
 
 
-def _pathfinder(key: Key[Array, ""], problem: InverseProblem, _: Posterior) -> BaselineResult:
+def _pathfinder(key: Key[Array, ""], task: Task) -> BaselineResult:
     from latentuq.baselines.pathfinder import pathfinder
 
-    return pathfinder(key, problem.log_density, problem.dim, draws=DRAWS)
+    return pathfinder(key, task.problem.log_density, task.problem.dim, draws=DRAWS)
 
 
-def _miwae(key: Key[Array, ""], problem: InverseProblem, _: Posterior) -> BaselineResult:
+def _miwae(key: Key[Array, ""], task: Task) -> BaselineResult:
     from latentuq.baselines.miwae import miwae
 
-    return miwae(key, problem)
+    return miwae(key, task.problem)
 
 
-def _pseudo_gibbs(key: Key[Array, ""], problem: InverseProblem, _: Posterior) -> BaselineResult:
+def _pseudo_gibbs(key: Key[Array, ""], task: Task) -> BaselineResult:
     from latentuq.baselines.gibbs import pseudo_gibbs
 
-    return pseudo_gibbs(key, problem)
+    return pseudo_gibbs(key, task.problem)
 
 
-def _metropolis(key: Key[Array, ""], problem: InverseProblem, _: Posterior) -> BaselineResult:
+def _metropolis(key: Key[Array, ""], task: Task) -> BaselineResult:
     from latentuq.baselines.gibbs import metropolis_within_gibbs
 
-    return metropolis_within_gibbs(key, problem)
+    return metropolis_within_gibbs(key, task.problem)
 
 
-def _cross_coding(key: Key[Array, ""], problem: InverseProblem, _: Posterior) -> BaselineResult:
+def _cross_coding(key: Key[Array, ""], task: Task) -> BaselineResult:
     from latentuq.baselines.cross_coding import cross_coding
 
-    return cross_coding(key, problem)
+    return cross_coding(key, task.problem)
 
 
 METHODS = {
@@ -166,8 +191,8 @@ METHODS = {
         "full-rank SVI, paper's settings", _svi("full-rank", published=True), slow=True
     ),
     "pathfinder": Method("Pathfinder", _pathfinder),
-    "nuts": Method("NUTS from the prior", _nuts(from_modes=False)),
-    "nuts-modes": Method("NUTS from our modes", _nuts(from_modes=True)),
+    "nuts": Method("NUTS from the prior", _nuts(from_modes=False), slow=True),
+    "nuts-modes": Method("NUTS from our modes", _nuts(from_modes=True), slow=True),
     "smc": Method("SMC from the prior", _smc),
     "miwae": Method("MIWAE", _miwae),
     "pseudo-gibbs": Method("pseudo-Gibbs", _pseudo_gibbs),

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from latentuq.baselines import BaselineResult
-from latentuq.bench.methods import METHODS, STAGE
+from latentuq.bench.methods import METHODS, STAGE, Task
 from latentuq.bench.references import MODEL_ERROR, Reference
 from latentuq.calibration.statistics import crps, energy_score
 from latentuq.data import load_digits
@@ -117,7 +117,8 @@ def measure(
     problem = post.problem
     assert problem is not None
     try:
-        result = METHODS[method].run(run_key, problem, post)
+        task = Task(problem, post, EXPERIMENTS[corruption].starts)
+        result = METHODS[method].run(run_key, task)
     except UserError as error:
         return {"error": str(error)}
     image = load_digits().digit(EXPERIMENTS[corruption].image)

@@ -26,9 +26,10 @@ class ModelError(eqx.Module):
     standard deviation is multiplied by the gain at that intensity. S_model is then what u is
     inferred with; images are drawn with T S_model T, T = diag(gain(g(u))).
 
-    With `most_data` the likelihood of n data that this error dominates is inflated to count as
+    With `most_data` the error is inflated until the n data that it dominates count as
     n / (1 + n / most_data) of them, never more than `most_data`: the error is not quite Gaussian
-    and its covariance not quite known, so that more data do not tell u ever more exactly.
+    and its covariance not quite known, so that more data do not tell u, or the pixels that they do
+    not show, ever more exactly.
 
     Attributes:
         variance: The independent part.
@@ -63,7 +64,7 @@ class ModelError(eqx.Module):
         return jnp.interp(decoded, knots, self.gain)
 
     def inflated(self, dominated: float) -> "ModelError":
-        """What u is inferred with; the images of a given u stay as they are.
+        """What u and its images are inferred with.
 
         Args:
             dominated: How many data this error dominates.
@@ -72,10 +73,8 @@ class ModelError(eqx.Module):
             return self
         inflation = math.sqrt(1 + dominated / self.most_data)
         variance, factors = np.asarray(self.variance), np.asarray(self.factors)
-        gain = np.ones(2, variance.dtype) if self.gain is None else np.asarray(self.gain)
-        return ModelError(
-            *jax.device_put((inflation**2 * variance, inflation * factors, gain / inflation))
-        )
+        inflated = jax.device_put((inflation**2 * variance, inflation * factors))
+        return ModelError(*inflated, self.gain)
 
     def scaled(self, gain: Float[Array, "*shape"]) -> "ModelError":
         """T S_model T with T = diag(gain)."""
