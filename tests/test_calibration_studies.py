@@ -1,4 +1,5 @@
 import json
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -8,8 +9,15 @@ import pytest
 import latentuq as lu
 from latentuq.calibration import studies
 from latentuq.calibration.classifier import load_classifier
-from latentuq.calibration.studies import Study, blank_problem, make_cases, run_study
+from latentuq.calibration.studies import (
+    Study,
+    blank_problem,
+    make_cases,
+    run_study,
+    unseen_images,
+)
 from latentuq.calibration.summary import describe
+from latentuq.data import load_digits
 from latentuq.errors import UserError
 
 
@@ -47,6 +55,23 @@ def test_rows_are_saved_and_continued(prior, quick, tmp_path):
     assert facts["unreliable"] == 0
     with pytest.raises(UserError, match="another model or seed"):
         run_study(study, prior, 3, tmp_path, seed=1)
+
+
+def test_real_rows_are_continued(prior, quick, tmp_path, monkeypatch):
+    images = np.tile(load_digits().digit(6), (5200, 1, 1))
+    data = SimpleNamespace(test_images=images, test_labels=np.full(5200, 4))
+    monkeypatch.setattr("latentuq.data.load_dataset", lambda name: data)
+    study = Study("real", "solidmask", "signal-dependent")
+    run_study(study, prior, 1, tmp_path)
+    rows = json.loads(run_study(study, prior, 2, tmp_path).read_text())["rows"]
+    assert [row["label"] for row in rows] == [4, 4]
+
+
+def test_images_that_were_looked_at_are_left_out():
+    order = unseen_images(10000)
+    assert sorted(order) == [*range(1100, 5000), *range(5100, 10000)]
+    assert order == unseen_images(10000)
+    assert np.mean(order[:40]) == pytest.approx(5500, abs=2000)
 
 
 def test_simulated_cases_come_from_the_model(prior):

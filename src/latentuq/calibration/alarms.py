@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from latentuq.calibration.statistics import clustered_rate
-from latentuq.calibration.studies import FIRST_IMAGE, corrupted, read_rows, write_rows
+from latentuq.calibration.studies import corrupted, read_rows, write_rows
 from latentuq.errors import UserError
 from latentuq.experiments import SHAPE
 from latentuq.noise import GaussianNoise
@@ -24,6 +24,8 @@ from latentuq.results import commit
 STUDY = "alarms"
 NOISE = 0.2
 """Standard deviation of the noise on the visible half."""
+FIRST_IMAGE = 1000
+"""Earlier test images were looked at while the limit of the p-value was chosen."""
 
 Rows = list[dict[str, Any]]
 Image = Float[np.ndarray, "28 28"]

@@ -9,7 +9,7 @@ import numpy as np
 from latentuq.calibration.alarms import SETS, STUDY, describe_alarms
 from latentuq.calibration.measure import BINS, LEVELS
 from latentuq.calibration.statistics import Rate, Reliability
-from latentuq.calibration.studies import FIRST_IMAGE, METHODS, STUDIES, Study
+from latentuq.calibration.studies import METHODS, STUDIES, Study
 from latentuq.calibration.summary import (
     Rows,
     check_uniformity,
@@ -164,10 +164,8 @@ def _real(studies: Studies) -> str:
     titles += ["CRPS", "energy", "classes", "top class", "chi-squared", "p of TARP", "unreliable"]
     return f"""## Real test images
 
-Digits from the test set (from number {FIRST_IMAGE} on), fresh noise, images drawn with the model
-error. The signal-dependent error was settled on others (from number 5000 on); its last change, that
-the pixels which the data do not show share its inflation, was made after the first 50 of these had
-covered too little.
+Digits of the test set in random order, without those that had a part in making the method; fresh
+noise, images drawn with the model error.
 
 {table(titles, rows)}
 

@@ -29,8 +29,8 @@ from latentuq.problem import InverseProblem
 from latentuq.results import commit, read_results
 
 STUDIES = ("simulated", "real")
-FIRST_IMAGE = 1000
-"""Earlier test images were looked at while the method was made."""
+LOOKED_AT = ((0, 1100), (5000, 5100))
+"""Ranges of test images that had a part in making the method."""
 
 
 class Study(NamedTuple):
@@ -99,7 +99,7 @@ def run_study(
         "seed": seed,
     }
     if study.kind == "real":
-        setup["first_image"] = FIRST_IMAGE
+        setup["looked_at"] = [list(each) for each in LOOKED_AT]
     rows, version = read_rows(path, setup), commit()
     prior = prior.with_model_error(study.model_error)
     cases = make_cases(study, prior, seed)
@@ -177,10 +177,20 @@ def make_cases(study: Study, prior: GenerativePrior, seed: int) -> Iterator[Case
     from latentuq.data import load_dataset
 
     data = load_dataset("mnist")
-    for number in range(FIRST_IMAGE, len(data.test_images)):
+    for number in unseen_images(len(data.test_images)):
         x = np.asarray(data.test_images[number], np.float32)
         y = corrupted(jax.random.fold_in(keys, number), base, x)
         yield Case(base.with_data(y), Truth(x, label=int(data.test_labels[number])))
+
+
+def unseen_images(count: int) -> list[int]:
+    """Test images that nothing was chosen on, in random order.
+
+    Neighbours in MNIST are alike: of the second thousand a classifier misses ten times as many as
+    of the eighth.
+    """
+    order = np.random.default_rng(0).permutation(count).tolist()
+    return [each for each in order if not any(low <= each < high for low, high in LOOKED_AT)]
 
 
 def blank_problem(prior: GenerativePrior, corruption: str) -> InverseProblem:
