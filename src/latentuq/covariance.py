@@ -21,6 +21,7 @@ from latentuq.errors import UserError
 from latentuq.noise import GaussianNoise
 from latentuq.operators import Operator, to_matrix, transpose
 from latentuq.prior import ModelError
+from latentuq.programs import program
 
 # Predicted data are float32, with rounding errors of about 1e-7 of their size: where C knows
 # them better than this, whitened residuals would be made of rounding errors.
@@ -185,7 +186,7 @@ def _disjoint_variance(
     return np.asarray(variance, np.float64).ravel(), np.asarray(scale, np.float64).ravel()
 
 
-@eqx.filter_jit
+@program
 def _each(operator: Operator, images: Float[Array, "n *shape"]) -> Float[Array, "n data"]:
     return jax.vmap(lambda x: jnp.ravel(operator.apply(x)))(images)
 

@@ -2,7 +2,6 @@
 
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,6 +15,7 @@ from latentuq.posterior import Posterior
 from latentuq.posterior.maps import draw_images
 from latentuq.posterior.sampling import spread_keys
 from latentuq.problem import InverseProblem
+from latentuq.programs import program
 
 # Modes that get a card, and the share of the mass from which one does.
 _MOST_CARDS = 6
@@ -239,7 +239,7 @@ def _replicates(
     return np.where(np.asarray(problem.observed), made, np.nan)
 
 
-@eqx.filter_jit
+@program
 def _observe(
     problem: InverseProblem, keys: Key[Array, " n"], images: Float[np.ndarray, "n height width"]
 ) -> Float[Array, "n *data"]:
