@@ -10,6 +10,7 @@ import typer
 
 from latentuq.cli import problem_options as options
 from latentuq.cli.ahead import importing
+from latentuq.cli.drawing import drawing
 from latentuq.cli.progress import SEARCHING, Bar, Stages
 from latentuq.errors import UserError
 
@@ -116,7 +117,7 @@ def reconstruct(
             stages.follow(progress)
             bar.show(progress)
 
-        with Bar(quiet=as_json) as bar:
+        with drawing() as draw, Bar(quiet=as_json) as bar:
             if estimated:
                 bar.say("Estimating the noise.")
                 problem, level = _with_noise(noise_key, problem)
@@ -137,6 +138,7 @@ def reconstruct(
                 samples=samples,
                 command=shlex.join(["latentuq", *sys.argv[1:]]),
                 seed=seed,
+                draw=draw,
             )
         stages.mark("write")
         facts["seconds"] = stages.seconds

@@ -1,7 +1,7 @@
 """The figures of a report, for papers and slides: every one can be saved as PNG, SVG or PDF."""
 
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +186,11 @@ FIGURES: dict[str, Callable[[Content], Any]] = {
     "slices": draw_slices,
 }
 """Every figure by the name of its file."""
+
+
+def save_figures(content: Content, folder: Path, names: Iterable[str]) -> dict[str, str]:
+    """Writes figures as PNG and SVG into a folder, and returns the text of the latter by name."""
+    return {name: save_figure(FIGURES[name](content), folder / f"{name}.png") for name in names}
 
 
 def save_figure(figure: Any, path: Path) -> str:
