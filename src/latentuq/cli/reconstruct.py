@@ -175,15 +175,10 @@ def _state(
     resized: bool,
 ) -> "tuple[InverseProblem, Any]":
     """The problem, and the clean image if that was given."""
-    import equinox as eqx
     import numpy as np
 
     from latentuq.data.observation import resize
-    from latentuq.problem import InverseProblem
-
-    @eqx.filter_jit
-    def observe(key, operator, noise, x):
-        return operator.apply(x) + noise.sample(key, operator.output_shape)
+    from latentuq.problem import InverseProblem, observe
 
     # Maps of the noise in FITS files have the units of the data.
     scale = 1.0 if observation.header is None else observation.scaling.scale
