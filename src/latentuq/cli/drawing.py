@@ -71,10 +71,9 @@ def _work(pipe: Connection) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # The parent draws what does not arrive, and meets the same error.
     with suppress(Exception):
-        from latentuq.report.figures import save_figures
-        from latentuq.report.write import MODULES
+        from latentuq.report.figures import DRAWING_MODULES, save_figures
 
-        for name in MODULES:
+        for name in DRAWING_MODULES:
             import_module(name)
         content, folder = pipe.recv()
         pipe.send(save_figures(content, folder, _THERE))

@@ -105,7 +105,7 @@ def reconstruct(
     if estimated and corrupt:
         raise UserError("--corrupt adds noise of a known level: give it instead of --noise auto.")
     folder = output or Path(f"{Path(image.partition('[')[0]).stem}-report")
-    with staged_folder(folder, force, FILES) as staged:
+    with staged_folder(folder, force, FILES) as staged, drawing() as draw:
         prior = _prior(model, from_file)
         observation = read_observation(image, prior.scaling)
         data_key, noise_key, solve_key, report_key = jax.random.split(jax.random.key(seed), 4)
@@ -117,7 +117,7 @@ def reconstruct(
             stages.follow(progress)
             bar.show(progress)
 
-        with drawing() as draw, Bar(quiet=as_json) as bar:
+        with Bar(quiet=as_json) as bar:
             if estimated:
                 bar.say("Estimating the noise.")
                 problem, level = _with_noise(noise_key, problem)

@@ -13,19 +13,14 @@ from jaxtyping import Array, Float, Key
 from latentuq.data.observation import Observation
 from latentuq.errors import UserError
 from latentuq.posterior import NoiseLevel, Posterior
-from latentuq.report.content import Content, collect
-from latentuq.report.figures import FIGURES, save_figures
+from latentuq.report.collect import collect
+from latentuq.report.content import Content
+from latentuq.report.figures import DRAWING_MODULES, FIGURES, save_figures
 from latentuq.report.html import make_page
 
 FILES = ("report.html", "summary.json", "posterior.nc", "mean.fits", "std.fits")
 """What a report may consist of, besides its figures."""
-MODULES = (
-    "matplotlib.figure",
-    "matplotlib.backends.backend_agg",
-    "matplotlib.backends.backend_svg",
-    "xarray",
-    "h5netcdf",
-)
+MODULES = (*DRAWING_MODULES, "xarray", "h5netcdf")
 """What writing one imports, and nothing before it does: slow, so worth beginning early."""
 
 
