@@ -27,7 +27,7 @@ Inputs = ParamSpec("Inputs")
 Result = TypeVar("Result")
 
 LOADED = "/latentuq/program_duration"
-"""The event by which JAX's monitoring hears of the seconds that one program took to read."""
+"""The event by which JAX's monitoring hears of the seconds that it took to find a program."""
 
 # Files; the least recently used ones go. One inference has about twenty.
 _MOST_FILES = 500
@@ -50,29 +50,30 @@ def program(fn: Callable[Inputs, Result]) -> Callable[Inputs, Result]:
     without a lasting name, a call inside other compiled code) leaves `eqx.filter_jit` itself.
     """
     compiled = eqx.filter_jit(fn)
-    kept: dict[str, _Program | None] = {}
+    kept: dict[Any, _Program | None] = {}
 
     @functools.wraps(fn)
     def call(*args: Inputs.args, **kwargs: Inputs.kwargs) -> Result:
         if _folder is None:
             return compiled(*args, **kwargs)
-        dynamic, static = eqx.partition((args, kwargs), eqx.is_array)
-        leaves, structure = jax.tree.flatten(dynamic)
-        if any(isinstance(leaf, Tracer) for leaf in leaves):
+        leaves, structure = jax.tree.flatten((args, kwargs))
+        arrays = [leaf for leaf in leaves if eqx.is_array(leaf)]
+        if any(isinstance(each, Tracer) for each in arrays):
             return compiled(*args, **kwargs)
-        try:
-            key = repr((_settings(), _name(call), _describe((args, kwargs))))
-        except _NamelessError:
-            return compiled(*args, **kwargs)
+        kinds = [jax.typeof(leaf) if eqx.is_array(leaf) else (type(leaf), leaf) for leaf in leaves]
+        # What `jax.jit` tells programs of one process apart by; their names take longer to make.
+        signature = (structure, repr(jax.config.values), *kinds)
 
-        def flat(*leaves: Any) -> Any:
-            both: Any = eqx.combine(jax.tree.unflatten(structure, leaves), static)
-            return cast(Any, fn)(*both[0], **both[1])
+        def flat(*arrays: Any) -> Any:
+            given = iter(arrays)
+            filled = [next(given) if eqx.is_array(leaf) else leaf for leaf in leaves]
+            args, kwargs = jax.tree.unflatten(structure, filled)
+            return cast(Any, fn)(*args, **kwargs)
 
-        if key not in kept:
-            kept[key] = _find(_folder, key, flat, leaves)
-        found = kept[key]
-        return compiled(*args, **kwargs) if found is None else found(leaves)
+        if signature not in kept:
+            kept[signature] = _find(_folder, (call, args, kwargs), flat, arrays)
+        found = kept[signature]
+        return compiled(*args, **kwargs) if found is None else found(arrays)
 
     return call
 
@@ -83,52 +84,63 @@ class _Program(NamedTuple):
     run: Callable[..., list[jax.Array]]
     structure: Any
 
-    def __call__(self, leaves: list[Any]) -> Any:
-        return jax.tree.unflatten(self.structure, self.run(*leaves))
+    def __call__(self, arrays: list[Any]) -> Any:
+        return jax.tree.unflatten(self.structure, self.run(*arrays))
 
 
 class _NamelessError(Exception):
     """Something has no name that would mean the same in another process."""
 
 
-def _find(folder: Path, key: str, fn: Callable[..., Any], leaves: list[Any]) -> _Program | None:
+def _find(
+    folder: Path, called: tuple[Any, ...], fn: Callable[..., Any], arrays: list[Any]
+) -> _Program | None:
     """The program from its file, or made and written; None if anything goes wrong.
 
     An error of the function itself comes again, as it should, where the caller does without.
+
+    Args:
+        folder: Where the file is.
+        called: The function and its arguments, which name it.
+        fn: The function of its arrays alone.
+        arrays: These.
     """
     if jax.default_backend() != "cpu" or jax.device_count() > 1:
         return None
-    path = folder / f"{hashlib.sha256(key.encode()).hexdigest()}.program"
     try:
+        began = time.perf_counter()
+        key = repr((_settings(), _describe(called)))
+        path = folder / f"{hashlib.sha256(key.encode()).hexdigest()}.program"
         content = _read(path)
+        jax.monitoring.record_event_duration_secs(LOADED, time.perf_counter() - began)
         if content is None:
-            content = _trace(fn, leaves)
+            content = _trace(fn, arrays)
             _write(path, content)
-        return _load(content, leaves)
+        return _load(content, arrays)
     except Exception:
         return None
 
 
-def _trace(fn: Callable[..., Any], leaves: list[Any]) -> bytes:
+def _trace(fn: Callable[..., Any], arrays: list[Any]) -> bytes:
     shells = []
 
-    def flat(*leaves: Any) -> list[Any]:
-        values, structure = jax.tree.flatten(fn(*leaves))
+    def flat(*arrays: Any) -> list[Any]:
+        values, structure = jax.tree.flatten(fn(*arrays))
         shells.append(jax.tree.unflatten(structure, range(len(values))))
         return values
 
-    exported = jax.export.export(jax.jit(flat))(*leaves)
+    exported = jax.export.export(jax.jit(flat))(*arrays)
     # Pickled for the shell of the result, which is made of classes. JAX runs the executables of the
     # same cache, so who may write to it is trusted already.
     return pickle.dumps((bytes(exported.serialize()), shells[-1]))
 
 
-def _load(content: bytes, leaves: list[Any]) -> _Program:
+def _load(content: bytes, arrays: list[Any]) -> _Program:
     began = time.perf_counter()
     exported, shell = pickle.loads(content)
     call = jax.export.deserialize(bytearray(exported)).call
     jax.monitoring.record_event_duration_secs(LOADED, time.perf_counter() - began)
-    return _Program(jax.jit(call).lower(*leaves).compile(), jax.tree.structure(shell))
+    return _Program(jax.jit(call).lower(*arrays).compile(), jax.tree.structure(shell))
 
 
 def _read(path: Path) -> bytes | None:
