@@ -2,10 +2,12 @@
 
 import os
 import time
+from pathlib import Path
 
 from latentuq.data.cache import cache_dir
 
 _EVENTS = (
+    "/latentuq/program_duration",
     "/jax/core/compile/jaxpr_trace_duration",
     "/jax/core/compile/jaxpr_to_mlir_module_duration",
     "/jax/core/compile/backend_compile_duration",
@@ -13,19 +15,24 @@ _EVENTS = (
 
 
 def keep_compiled() -> None:
-    """Keeps compiled programs in the user's cache directory, so that a second run has them.
+    """Keeps programs in the user's cache directory, so that a second run has them.
 
-    A directory of the user's own (`JAX_COMPILATION_CACHE_DIR`) is left in charge.
+    A directory of the user's own (`JAX_COMPILATION_CACHE_DIR`) is left in charge. JAX keeps there
+    what was compiled, and `programs` what was to be compiled, which saves tracing.
     """
     import jax
 
-    if os.environ.get("JAX_COMPILATION_CACHE_DIR"):
-        return
-    folder = cache_dir() / "compiled"
+    from latentuq.programs import keep_programs
+
+    own = os.environ.get("JAX_COMPILATION_CACHE_DIR")
+    folder = Path(own) if own else cache_dir() / "compiled"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "programs").mkdir(parents=True, exist_ok=True)
     except OSError:
         return  # Without a cache everything works, only slower.
+    keep_programs(folder / "programs")
+    if own:
+        return
     jax.config.update("jax_compilation_cache_dir", str(folder))
     # Small programs are many: together they take longer than the large ones.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)

@@ -21,6 +21,7 @@ from latentuq.errors import UserError
 from latentuq.noise import GaussianNoise
 from latentuq.operators import Operator, to_matrix, transpose
 from latentuq.prior import ModelError
+from latentuq.programs import program
 
 # Predicted data are float32, with rounding errors of about 1e-7 of their size: where C knows
 # them better than this, whitened residuals would be made of rounding errors.
@@ -179,13 +180,19 @@ def _disjoint_variance(
 
     Each column of A has one entry at most, which A^T 1 therefore reads off.
     """
-    entries = transpose(operator, jnp.ones(operator.output_shape))
-    variance = operator.apply(entries * model_error.variance)
-    scale = operator.apply(jnp.sign(entries))
+    variance, scale = _variance_and_scale(operator, model_error.variance)
     return np.asarray(variance, np.float64).ravel(), np.asarray(scale, np.float64).ravel()
 
 
-@eqx.filter_jit
+@program
+def _variance_and_scale(
+    operator: Operator, variance: Float[Array, "*shape"]
+) -> tuple[Float[Array, "*data"], Float[Array, "*data"]]:
+    entries = transpose(operator, jnp.ones(operator.output_shape))
+    return operator.apply(entries * variance), operator.apply(jnp.sign(entries))
+
+
+@program
 def _each(operator: Operator, images: Float[Array, "n *shape"]) -> Float[Array, "n data"]:
     return jax.vmap(lambda x: jnp.ravel(operator.apply(x)))(images)
 
@@ -295,4 +302,5 @@ def _invert(variance: np.ndarray, observed: np.ndarray) -> tuple[np.ndarray, flo
 
 
 def _float32(values: np.ndarray) -> Float[Array, "..."]:
-    return jnp.asarray(values, jnp.float32)
+    # NumPy converts what JAX would compile a program for.
+    return jax.device_put(values.astype(np.float32))

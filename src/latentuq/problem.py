@@ -17,6 +17,7 @@ from latentuq.errors import UserError
 from latentuq.noise import GaussianNoise
 from latentuq.operators import Operator
 from latentuq.prior import GenerativePrior, ModelError
+from latentuq.programs import program
 
 _LOG_TWO_PI = float(np.log(2 * np.pi))
 # Relative to the whitened gap in the data; what is left in an image is a hundredth of its spread.
@@ -75,7 +76,7 @@ class InverseProblem(eqx.Module):
         operator = operator.bind(prior.shape)
         shape = operator.output_shape
         noise.check(shape)
-        shown = np.asarray(operator.observed(jnp.ones(prior.shape, bool)))
+        shown = np.asarray(operator.observed(jax.device_put(np.ones(prior.shape, bool))))
         data = _read_data(y, shape, shown)
         observed = ~np.isnan(data)
         if not observed.any():
@@ -91,14 +92,14 @@ class InverseProblem(eqx.Module):
         self.model_error = error
         self.operator = operator
         self.noise = noise
-        self.y = jnp.asarray(data, jnp.float32)
-        self.model_variance = jnp.asarray(model_variance, jnp.float32)
+        self.y = jax.device_put(data.astype(np.float32))
+        self.model_variance = jax.device_put(model_variance.astype(np.float32))
         self.whitening = factored.whitening
         self.whitened_data = factored.whitened_data
         # -ln of the normalisations of N(y; ., C) and N(u; 0, I).
         dimensions = int(observed.sum()) + prior.dim
-        self.log_normalisation = jnp.asarray(
-            -0.5 * (factored.log_det + dimensions * _LOG_TWO_PI), jnp.float32
+        self.log_normalisation = jax.device_put(
+            np.float32(-0.5 * (factored.log_det + dimensions * _LOG_TWO_PI))
         )
 
     @property
@@ -236,6 +237,14 @@ class InverseProblem(eqx.Module):
 
     def _whitened_residual(self, x: Float[Array, "*shape"]) -> Float[Array, " data"]:
         return self._forward(x) - self.whitened_data
+
+
+@program
+def observe(
+    key: Key[Array, ""], operator: Operator, noise: GaussianNoise, x: Float[ArrayLike, "*shape"]
+) -> Float[Array, "*data"]:
+    """What an instrument makes of a clean image: A x + n."""
+    return operator.apply(jnp.asarray(x)) + noise.sample(key, operator.output_shape)
 
 
 def _check_kinds(prior: object, operator: object, noise: object) -> None:

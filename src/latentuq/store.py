@@ -184,7 +184,7 @@ def _build(file: TensorFile, architecture: Architecture, checksum: str) -> Gener
     # Shapes only: nothing is allocated before the file has shown arrays of these very shapes.
     size, flow_size, shape = architecture.vae, architecture.flow, architecture.shape
     dim = size.latent
-    key = jax.random.key(0)
+    key = jax.eval_shape(lambda: jax.random.key(0))
     vae = eqx.filter_eval_shape(init_vae, key, shape, size, 1.0)
     skeleton: dict[str, Any] = {"encoder": vae.encoder, "decoder": vae.decoder}
     if flow_size.depth:

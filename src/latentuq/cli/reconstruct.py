@@ -10,6 +10,7 @@ import typer
 
 from latentuq.cli import problem_options as options
 from latentuq.cli.ahead import importing
+from latentuq.cli.drawing import drawing
 from latentuq.cli.progress import SEARCHING, Bar, Stages
 from latentuq.errors import UserError
 
@@ -104,7 +105,7 @@ def reconstruct(
     if estimated and corrupt:
         raise UserError("--corrupt adds noise of a known level: give it instead of --noise auto.")
     folder = output or Path(f"{Path(image.partition('[')[0]).stem}-report")
-    with staged_folder(folder, force, FILES) as staged:
+    with staged_folder(folder, force, FILES) as staged, drawing() as draw:
         prior = _prior(model, from_file)
         observation = read_observation(image, prior.scaling)
         data_key, noise_key, solve_key, report_key = jax.random.split(jax.random.key(seed), 4)
@@ -137,6 +138,7 @@ def reconstruct(
                 samples=samples,
                 command=shlex.join(["latentuq", *sys.argv[1:]]),
                 seed=seed,
+                draw=draw,
             )
         stages.mark("write")
         facts["seconds"] = stages.seconds
@@ -173,15 +175,10 @@ def _state(
     resized: bool,
 ) -> "tuple[InverseProblem, Any]":
     """The problem, and the clean image if that was given."""
-    import equinox as eqx
     import numpy as np
 
     from latentuq.data.observation import resize
-    from latentuq.problem import InverseProblem
-
-    @eqx.filter_jit
-    def observe(key, operator, noise, x):
-        return operator.apply(x) + noise.sample(key, operator.output_shape)
+    from latentuq.problem import InverseProblem, observe
 
     # Maps of the noise in FITS files have the units of the data.
     scale = 1.0 if observation.header is None else observation.scaling.scale

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from latentuq.inference.target import Target
+from latentuq.programs import program
 
 
 class LocalModel(NamedTuple):
@@ -89,7 +89,7 @@ _HEATING = 1.6
 _DAMPING = 0.1
 
 
-@eqx.filter_jit
+@program
 def descend(
     model_fn: Callable[[Target, Float[Array, " dim"]], LocalModel],
     target: Target,

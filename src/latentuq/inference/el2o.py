@@ -7,13 +7,13 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from latentuq.inference.laplace import lower_factor
 from latentuq.inference.mixture import normal_draws
+from latentuq.programs import program
 
 LogDensity = Callable[[Float[Array, " dim"]], Float[Array, ""]]
 
@@ -147,7 +147,7 @@ class _Evaluation(NamedTuple):
     precision: Float[Array, "dim dim"]
 
 
-@eqx.filter_jit
+@program
 def fit_el2o(
     key: Key[Array, ""],
     log_density_fn: LogDensity,

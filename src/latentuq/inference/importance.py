@@ -14,6 +14,8 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int, Key
 from scipy.special import softmax
 
+from latentuq.programs import program
+
 # Draws of one compiled program, and those whose density is evaluated at once: enough to keep the
 # matrix products busy, little enough that a thousand images stay in the cache.
 _CHUNK = 8192
@@ -93,7 +95,7 @@ def importance_sample(
     return weigh(Evaluated(*(np.concatenate(each)[:n] for each in zip(*parts, strict=True))))
 
 
-@eqx.filter_jit
+@program
 def evaluate(
     key: Key[Array, ""],
     log_density_fn: Callable[[Float[Array, " dim"]], Float[Array, ""]],

@@ -2,7 +2,6 @@
 
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,6 +13,7 @@ from latentuq.inference.importance import WeightedDraws, systematic_index
 from latentuq.inference.mixture import Defensive, Mixture
 from latentuq.inference.search import ROUND, Mode, SearchState, explore
 from latentuq.inference.target import BATCH, Target
+from latentuq.programs import program
 
 # Posterior draws that descend to their modes, in rounds of the search's shape.
 _PROBE_ROUNDS = 4
@@ -170,6 +170,6 @@ def responsibilities(
     return np.concatenate(parts)[: len(points)]
 
 
-@eqx.filter_jit
+@program
 def _responsibilities(mixture: Mixture, points: Float[Array, "n dim"]) -> Array:
     return jax.vmap(mixture.responsibilities)(points)

@@ -3,7 +3,6 @@
 import math
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,6 +18,7 @@ from latentuq.inference.mixture import Mixture
 from latentuq.inference.moves import move
 from latentuq.inference.result import Counts
 from latentuq.inference.target import Target
+from latentuq.programs import program
 
 
 class Rung(NamedTuple):
@@ -189,7 +189,7 @@ def _refit(
     return _fit_from(fit, *map(jnp.asarray, (seeds, used, padded, counted)))
 
 
-@eqx.filter_jit
+@program
 def _fit_from(fit: Mixture, seeds: Array, used: Array, points: Array, counted: Array) -> Mixture:
     return fit_mixture(points, _reseeded(fit, seeds, used), _ITERATIONS, counted)
 
@@ -222,7 +222,7 @@ def _tempered(log_weights: Float[np.ndarray, " n"], least: float) -> Float[np.nd
     return gamma * log_weights
 
 
-@eqx.filter_jit
+@program
 def _nearest_factors(mixture: Mixture, points: Float[Array, "n dim"]) -> Float[Array, "n dim dim"]:
     """The factor of the component that each point most likely belongs to."""
     terms, _ = component_terms(mixture, points)

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Key
 
 from latentuq.errors import UserError
 from latentuq.inference.mixture import normal_draws
+from latentuq.programs import program
 
 # Points at which a density is evaluated at once: enough to keep the matrix products busy, little
 # enough that a thousand images stay in the cache.
@@ -78,7 +79,7 @@ class Target(eqx.Module):
         return self.scale * normal_draws(key, (n, self.dim), self.dtype)
 
 
-@eqx.filter_jit
+@program
 def log_densities(target: Target, points: Float[Array, "n dim"]) -> Float[Array, " n"]:
     """Ln p at many points, in batches."""
     return jax.lax.map(target.log_density, points, batch_size=min(BATCH, points.shape[0]))

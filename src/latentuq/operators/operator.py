@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float
 
 from latentuq.arrays import read_finite
 from latentuq.errors import UserError
+from latentuq.programs import program
 
 Shape = tuple[int, ...]
 Module = TypeVar("Module", bound=eqx.Module)
@@ -137,7 +138,7 @@ def to_matrix(operator: Operator) -> Float[np.ndarray, "data pixels"]:
     return np.asarray(_columns(operator), np.float64).T
 
 
-@eqx.filter_jit
+@program
 def _columns(operator: Operator) -> Float[Array, "pixels data"]:
     pixels = int(np.prod(operator.input_shape or ()))
     basis = jnp.eye(pixels).reshape(pixels, *(operator.input_shape or ()))

@@ -3,7 +3,6 @@
 from functools import partial
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Array, Float, Key
@@ -11,6 +10,7 @@ from jaxtyping import Array, Float, Key
 from latentuq.posterior.sampling import in_chunks, spread_keys
 from latentuq.prior import GenerativePrior
 from latentuq.problem import InverseProblem
+from latentuq.programs import program
 
 # Images made at once. Shorter chunks are filled up, so that one compilation serves them all.
 _CHUNK = 64
@@ -27,12 +27,12 @@ class ImageMaps(NamedTuple):
     ordered: Float[np.ndarray, "n *shape"]
 
 
-@eqx.filter_jit
+@program
 def _decode(prior: GenerativePrior, us: Float[Array, "n dim"]) -> Float[Array, "n *shape"]:
     return jax.vmap(prior.generate)(us)
 
 
-@eqx.filter_jit
+@program
 def _draw(
     problem: InverseProblem, keys: Key[Array, " n"], us: Float[Array, "n dim"]
 ) -> Float[Array, "n *shape"]:

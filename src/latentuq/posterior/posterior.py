@@ -6,7 +6,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -31,6 +30,7 @@ from latentuq.posterior.maps import (
 from latentuq.posterior.sampling import in_chunks, read_count, read_key, resample, spread_keys
 from latentuq.posterior.summary import describe, tabulate
 from latentuq.problem import InverseProblem
+from latentuq.programs import program
 
 if TYPE_CHECKING:
     import xarray
@@ -315,14 +315,14 @@ def _chunk(n: int) -> int:
     return min(_CHUNK, 1 << (n - 1).bit_length())
 
 
-@eqx.filter_jit
+@program
 def _evaluate(
     fn: Callable[[Float[Array, " dim"]], Array], us: Float[Array, "n dim"]
 ) -> Float[Array, "n ..."]:
     return jax.vmap(fn)(us)
 
 
-@eqx.filter_jit
+@program
 def _log_probs(
     fn: LogDensity, log_evidence: Float[Array, ""], us: Float[Array, "n dim"]
 ) -> Float[Array, " n"]:

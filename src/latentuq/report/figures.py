@@ -1,7 +1,7 @@
 """The figures of a report, for papers and slides: every one can be saved as PNG, SVG or PDF."""
 
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,12 @@ from jaxtyping import Float
 from latentuq.report.content import Content, Slice
 from latentuq.report.palette import grey_pixels, heat_pixels, mode_colour
 
+DRAWING_MODULES = (
+    "matplotlib.figure",
+    "matplotlib.backends.backend_agg",
+    "matplotlib.backends.backend_svg",
+)
+"""What drawing imports, and nothing before it does."""
 _TEXT = 9
 _DPI = 130
 # Samples in a row.
@@ -112,7 +118,7 @@ def draw_search(content: Content) -> Any:
     colours = [mode_colour(int(mode)) for mode in modes[order]]
     axis.scatter(np.arange(1, len(order) + 1), values[order], s=10, color=colours)
     axis.set_xlabel("start, sorted", fontsize=_TEXT)
-    axis.set_ylabel("$-\\ln p(u\\,|\\,y)$ where it ended", fontsize=_TEXT)
+    axis.set_ylabel("−ln p(u | y) where it ended", fontsize=_TEXT)
     if len(order) and values.max() - values.min() > 50:
         axis.set_yscale("symlog", linthresh=10)
     return figure
@@ -140,7 +146,7 @@ def _plot_slice(axis: Any, one: Slice, first: bool) -> None:
     axis.set_title(f"{one.name}, sd {one.width:.2g}", fontsize=_TEXT)
     axis.set_xlabel("standard deviations", fontsize=_TEXT)
     if first:
-        axis.set_ylabel("$-\\ln p$ above the centre", fontsize=_TEXT)
+        axis.set_ylabel("−ln p above the centre", fontsize=_TEXT)
         axis.legend(frameon=False, fontsize=_TEXT - 1)
 
 
@@ -188,9 +194,17 @@ FIGURES: dict[str, Callable[[Content], Any]] = {
 """Every figure by the name of its file."""
 
 
+def save_figures(content: Content, folder: Path, names: Iterable[str]) -> dict[str, str]:
+    """Writes figures as PNG and SVG into a folder, and returns the text of the latter by name."""
+    return {name: save_figure(FIGURES[name](content), folder / f"{name}.png") for name in names}
+
+
 def save_figure(figure: Any, path: Path) -> str:
     """Writes a figure as PNG and as SVG beside it, and returns the text of the latter."""
-    figure.savefig(path, dpi=_DPI)
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    # `savefig` would draw twice, at first only for the layout.
+    FigureCanvasAgg(figure).print_png(path)
     # Both share one layout, which takes as long to find as a figure to draw.
     figure.set_layout_engine("none")
     text = render_svg(figure)
@@ -201,10 +215,11 @@ def save_figure(figure: Any, path: Path) -> str:
 def render_svg(figure: Any) -> str:
     """A figure as SVG; the same figure always gives the same text."""
     import matplotlib as mpl
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     buffer = io.StringIO()
     with mpl.rc_context({"svg.hashsalt": "latentuq"}):
-        figure.savefig(buffer, format="svg", dpi=_DPI, metadata={"Date": None})
+        FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None})
     return buffer.getvalue()
 
 
@@ -233,14 +248,15 @@ def _sheet(
     from matplotlib.figure import Figure
 
     size = (width or side * columns, (side + 0.12) * rows)
-    figure = Figure(figsize=size, layout="constrained")
+    figure = Figure(figsize=size, dpi=_DPI, layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False, width_ratios=widths)
 
 
 def _plot(panels: int = 1) -> tuple[Any, Any]:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(3.8 if panels == 1 else 2.6 * panels, 2.7), layout="constrained")
+    size = (3.8 if panels == 1 else 2.6 * panels, 2.7)
+    figure = Figure(figsize=size, dpi=_DPI, layout="constrained")
     axes = figure.subplots(1, panels)
     for axis in np.atleast_1d(axes):
         axis.tick_params(labelsize=_TEXT - 1)

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +13,24 @@ from jaxtyping import Array, Float, Key
 from latentuq.data.observation import Observation
 from latentuq.errors import UserError
 from latentuq.posterior import NoiseLevel, Posterior
-from latentuq.report.content import Content, collect
-from latentuq.report.figures import FIGURES, save_figure
+from latentuq.report.collect import collect
+from latentuq.report.content import Content
+from latentuq.report.figures import DRAWING_MODULES, FIGURES, save_figures
 from latentuq.report.html import make_page
 
 FILES = ("report.html", "summary.json", "posterior.nc", "mean.fits", "std.fits")
 """What a report may consist of, besides its figures."""
-MODULES = (
-    "matplotlib.figure",
-    "matplotlib.backends.backend_agg",
-    "matplotlib.backends.backend_svg",
-    "xarray",
-    "h5netcdf",
-)
+MODULES = (*DRAWING_MODULES, "xarray", "h5netcdf")
 """What writing one imports, and nothing before it does: slow, so worth beginning early."""
+
+
+Draw = Callable[[Content, Path], Callable[[], dict[str, str]]]
+
+
+def draw_here(content: Content, folder: Path) -> Callable[[], dict[str, str]]:
+    """Draws all figures, in this process; returns what gives their SVG by name."""
+    drawn = save_figures(content, folder, FIGURES)
+    return lambda: drawn
 
 
 def write_report(
@@ -40,6 +45,7 @@ def write_report(
     samples: int = 500,
     command: str = "",
     seed: int | None = None,
+    draw: Draw = draw_here,
 ) -> tuple[Content, dict[str, Any]]:
     """Writes the page, the figures and the posterior into a folder.
 
@@ -54,6 +60,7 @@ def write_report(
         samples: Equally weighted draws of u and x in `posterior.nc`.
         command: That made it.
         seed: Of the command.
+        draw: Begins to draw the figures into a folder; what it returns ends that.
 
     Returns:
         What is shown, and the summary.
@@ -73,12 +80,10 @@ def write_report(
         }
     figures = folder / "figures"
     figures.mkdir()
-    drawn = {
-        name: save_figure(draw(content), figures / f"{name}.png") for name, draw in FIGURES.items()
-    }
-    page = make_page(title, post, content, drawn, provenance)
-    (folder / "report.html").write_text(page, encoding="utf-8")
+    finish = draw(content, figures)
     post.save(folder / "posterior.nc", samples=samples)
+    page = make_page(title, post, content, finish(), provenance)
+    (folder / "report.html").write_text(page, encoding="utf-8")
     if observation is not None and observation.header is not None:
         _write_fits(folder, post, observation)
     return content, facts

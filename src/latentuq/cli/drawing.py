@@ -1,0 +1,79 @@
+"""A process that draws figures beside this one."""
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from latentuq.report.content import Content
+    from latentuq.report.write import Draw
+
+# The rest, about half of the work, is done here.
+_THERE = ("overview", "modes", "samples", "components", "latent", "search")
+
+
+@contextmanager
+def drawing() -> "Iterator[Draw]":
+    """Starts a process that imports what drawing needs and waits; it ends with the block.
+
+    Drawing is Python's work, of which one process does one thing at a time. Where there is no
+    second core, or where that process fails, this one draws everything.
+
+    Yields:
+        What `write_report` draws the figures with.
+    """
+    from latentuq.report.figures import FIGURES, save_figures
+    from latentuq.report.write import draw_here
+
+    if len(_cores()) < 2:
+        yield draw_here
+        return
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_work, args=(theirs,), daemon=True)
+
+    def draw(content: "Content", folder: Path) -> Callable[[], dict[str, str]]:
+        with suppress(OSError):
+            ours.send((content, folder))
+        drawn = save_figures(content, folder, FIGURES.keys() - _THERE)
+
+        def finish() -> dict[str, str]:
+            try:
+                return drawn | ours.recv()
+            except (EOFError, OSError):
+                return drawn | save_figures(content, folder, _THERE)
+
+        return finish
+
+    try:
+        process.start()
+        theirs.close()
+        yield draw
+    finally:
+        process.terminate()
+        process.join()
+
+
+def _cores() -> set[int]:
+    if hasattr(os, "sched_getaffinity"):
+        return os.sched_getaffinity(0)
+    return set(range(os.cpu_count() or 1))
+
+
+def _work(pipe: Connection) -> None:
+    # An interrupt is the parent's to handle.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # The parent draws what does not arrive, and meets the same error.
+    with suppress(Exception):
+        from latentuq.report.figures import DRAWING_MODULES, save_figures
+
+        for name in DRAWING_MODULES:
+            import_module(name)
+        content, folder = pipe.recv()
+        pipe.send(save_figures(content, folder, _THERE))

@@ -1,0 +1,217 @@
+"""Draws and computes what a report shows."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Key
+
+from latentuq.errors import UserError
+from latentuq.inference.chance import host_generator
+from latentuq.inference.importance import systematic_index
+from latentuq.inference.membership import responsibilities
+from latentuq.posterior import Posterior
+from latentuq.posterior.maps import draw_images
+from latentuq.posterior.sampling import spread_keys
+from latentuq.problem import InverseProblem
+from latentuq.programs import program
+from latentuq.report.content import Comparison, Component, Content, LatentView, ModeCard, Slice
+
+# Modes that get a card, and the share of the mass from which one does.
+_MOST_CARDS = 6
+_LEAST_WEIGHT = 0.005
+_SAMPLES = 24
+_CARD_SAMPLES = 6
+# Images behind the uncertainty of one mode, and behind the components.
+_PER_MODE = 96
+_FOR_COMPONENTS = 512
+_COMPONENTS = 3
+_POINTS = 1500
+
+
+def collect(
+    key: Key[Array, ""], post: Posterior, truth: Float[np.ndarray, "height width"] | None = None
+) -> Content:
+    """Draws and computes what a report shows.
+
+    Args:
+        key: Randomness of the samples.
+        post: A posterior with its problem.
+        truth: The clean image, where it is known.
+    """
+    problem = post.problem
+    if problem is None:
+        raise UserError(post.no_problem)
+    if len(problem.prior.shape) != 2:
+        raise UserError(f"A report needs two-dimensional images, not {problem.prior.shape}.")
+    sample_key, noise_key, mode_key, latent_key = jax.random.split(key, 4)
+    shown = _shown_modes(post)
+    images = np.asarray(post.sample_images(sample_key, _FOR_COMPONENTS))
+    shares = _shares(post, np.asarray(post.draws))
+    data = int(np.count_nonzero(problem.observed))
+    evidence = post.log_evidence
+    cards = []
+    # On the host, where an index is not compiled.
+    mode_images, weights, weight_errors, log_densities = jax.device_get(
+        (post.mode_images, post.weights, post.weight_errors, post.inference.log_densities)
+    )
+    chi_squared = np.asarray(
+        np.full(len(weights), np.nan) if post.chi_squared is None else post.chi_squared
+    )
+    for mode in shown:
+        within = _images_of_mode(
+            jax.random.fold_in(mode_key, mode), post, problem, mode, shares[:, mode]
+        )
+        cards.append(
+            ModeCard(
+                image=mode_images[mode],
+                weight=float(weights[mode]),
+                weight_error=float(weight_errors[mode]),
+                depth=evidence - float(log_densities[mode]),
+                chi_squared=float(chi_squared[mode]) / max(data, 1),
+                deepest=mode == post.map_index,
+                std=np.std(within, axis=0),
+                samples=within[:_CARD_SAMPLES],
+            )
+        )
+    return Content(
+        data=np.asarray(problem.y),
+        map_image=mode_images[post.map_index],
+        mean=np.asarray(post.mean),
+        std=np.asarray(post.std),
+        truth=truth,
+        comparison=None if truth is None else _compare(post, truth),
+        cards=tuple(cards),
+        rest=max(0.0, 1.0 - sum(card.weight for card in cards)),
+        samples=images[:_SAMPLES],
+        replicates=_replicates(noise_key, problem, images[:_SAMPLES]),
+        components=_components(images),
+        latent=_latent_view(latent_key, post, shown),
+        search_values=-np.asarray(post.inference.search.log_densities, np.float64) + evidence,
+        search_modes=_places(np.asarray(post.inference.search.modes), shown),
+        slices=_slices(post),
+    )
+
+
+def _compare(post: Posterior, truth: Float[np.ndarray, "height width"]) -> Comparison:
+    low, high = np.asarray(post.quantile(np.array([0.05, 0.95])))
+    inside = (truth >= low) & (truth <= high)
+    error = np.asarray(post.mean) - truth
+    return Comparison(float(np.sqrt(np.mean(error**2))), float(np.mean(inside)))
+
+
+def _shown_modes(post: Posterior) -> list[int]:
+    """The heaviest modes, and the deepest in any case."""
+    heavy = np.flatnonzero(np.asarray(post.weights) >= _LEAST_WEIGHT).tolist()
+    shown = (heavy or [0])[:_MOST_CARDS]
+    return shown if post.map_index in shown else [*shown[: _MOST_CARDS - 1], post.map_index]
+
+
+def _images_of_mode(
+    key: Key[Array, ""],
+    post: Posterior,
+    problem: InverseProblem,
+    mode: int,
+    shares: Float[np.ndarray, " draws"],
+) -> Float[np.ndarray, "n height width"]:
+    """Clean images that belong to one mode, given how much of each draw does."""
+    choose_key, image_key = jax.random.split(key)
+    with np.errstate(divide="ignore"):
+        log_weights = np.asarray(post.log_weights, np.float64) + np.log(shares)
+    rng = host_generator(choose_key)
+    us = np.tile(np.asarray(post.modes)[mode], (_PER_MODE, 1))
+    if np.isfinite(log_weights).any():
+        chosen = rng.permutation(systematic_index(rng, log_weights, _PER_MODE))
+        us = np.asarray(post.draws)[chosen]
+    keys = spread_keys(image_key, _PER_MODE)
+    return np.asarray(draw_images(keys, problem, jax.device_put(us)))
+
+
+def _replicates(
+    key: Key[Array, ""], problem: InverseProblem, images: Float[np.ndarray, "n height width"]
+) -> Float[np.ndarray, "n *data"]:
+    """What the instrument would have made of each image, missing where the data are."""
+    made = _observe(problem, spread_keys(key, len(images)), images)
+    return np.where(np.asarray(problem.observed), made, np.nan)
+
+
+@program
+def _observe(
+    problem: InverseProblem, keys: Key[Array, " n"], images: Float[np.ndarray, "n height width"]
+) -> Float[Array, "n *data"]:
+    def observe_one(key, x):
+        return problem.operator.apply(x) + problem.noise.sample(key, problem.y.shape)
+
+    return jax.vmap(observe_one)(keys, jnp.asarray(images))
+
+
+def _components(images: Float[np.ndarray, "n height width"]) -> tuple[Component, ...]:
+    """Leading principal components of posterior images."""
+    shape = images.shape[1:]
+    mean = np.mean(images, axis=0).ravel()
+    centred = images.reshape(len(images), -1) - mean
+    values, vectors = np.linalg.eigh(centred @ centred.T / len(images))
+    total = max(float(np.sum(values)), 1e-30)
+    found = []
+    for place in range(1, _COMPONENTS + 1):
+        value = max(float(values[-place]), 0.0)
+        axis = vectors[:, -place] @ centred
+        axis *= 2 * np.sqrt(value) / max(float(np.linalg.norm(axis)), 1e-30)
+        found.append(
+            Component(value / total, (mean - axis).reshape(shape), (mean + axis).reshape(shape))
+        )
+    return tuple(found)
+
+
+def _latent_view(key: Key[Array, ""], post: Posterior, shown: list[int]) -> LatentView:
+    """Two directions: what parts the two heaviest modes, if there are two, and the widest left."""
+    sample_key, mode_key = jax.random.split(key)
+    us = np.asarray(post.sample(sample_key, _POINTS), np.float64)
+    shares = _shares(post, us)
+    levels = host_generator(mode_key).uniform(size=(len(us), 1))
+    mode = np.argmax(np.cumsum(shares, axis=1) > levels, axis=1)
+    spread = np.cov(us.T).reshape(post.dim, post.dim)
+    _, vectors = np.linalg.eigh(spread)
+    axes = vectors[:, ::-1][:, :2]
+    counts = [int(np.sum(mode == each)) for each in shown]
+    parted = len(shown) > 1 and min(sorted(counts)[-2:]) >= 2 * post.dim
+    if parted:
+        first, second = (us[mode == shown[place]] for place in np.argsort(counts)[-2:])
+        within = np.cov(first.T) + np.cov(second.T) + 1e-6 * np.eye(post.dim)
+        axis = np.linalg.solve(within, first.mean(axis=0) - second.mean(axis=0))
+        axis /= np.linalg.norm(axis)
+        off = np.eye(post.dim) - np.outer(axis, axis)
+        axes = np.column_stack([axis, np.linalg.eigh(off @ spread @ off)[1][:, -1]])
+    if post.dim == 1:  # There is no second direction.
+        axes = np.array([[1.0, 0.0]])
+    centres = np.asarray(post.modes)[shown] @ axes
+    return LatentView(us @ axes, _places(mode, shown), centres, parted)
+
+
+def _shares(post: Posterior, us: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, "n modes"]:
+    """How much of each draw belongs to each mode, compiled: `Posterior.responsibilities` is not."""
+    inference = post.inference
+    by_component = responsibilities(inference.proposal.mixture, np.asarray(us, post.modes.dtype))
+    return by_component @ np.asarray(inference.membership, np.float64)
+
+
+def _places(modes: Int[np.ndarray, " n"], shown: list[int]) -> Int[np.ndarray, " n"]:
+    """Where each mode stands among those shown, -1 for others."""
+    places = {mode: place for place, mode in enumerate(shown)}
+    return np.array([places.get(int(mode), -1) for mode in modes], int)
+
+
+def _slices(post: Posterior) -> tuple[Slice, ...]:
+    """Through the heaviest mode's Gaussian along its widest, its middle and its narrowest axis."""
+    centre = np.asarray(post.inference.means, np.float64)[0]
+    factor = np.asarray(post.inference.factors, np.float64)[0]
+    vectors, widths, _ = np.linalg.svd(factor)
+    steps = np.linspace(-3, 3, 41)
+    names = {post.dim // 2: "middle axis", post.dim - 1: "narrowest axis", 0: "widest axis"}
+    chosen = sorted(names)
+    points = [centre + steps[:, None] * widths[axis] * vectors[:, axis] for axis in chosen]
+    points = np.concatenate([*points, centre[None]]).astype(post.modes.dtype)
+    exact = -np.asarray(post.log_prob(points), np.float64)
+    return tuple(
+        Slice(names[axis], float(widths[axis]), steps, part - exact[-1], 0.5 * steps**2)
+        for axis, part in zip(chosen, np.split(exact[:-1], len(chosen)), strict=True)
+    )
