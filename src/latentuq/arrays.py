@@ -2,8 +2,9 @@
 
 import reprlib
 
+import jax
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, ArrayLike, Float, Shaped
 
 from latentuq.errors import UserError
 
@@ -27,3 +28,10 @@ def read_finite(values: object, name: str) -> Float[np.ndarray, "..."]:
     if not np.all(finite):
         raise UserError(f"{name} contains {given[~finite].flat[0]:g}; give finite values.")
     return given
+
+
+def to_device(
+    values: Shaped[ArrayLike, "..."] | list[float], dtype: np.dtype | None = None
+) -> Shaped[Array, "..."]:
+    """Numbers of the host for JAX, converted by NumPy: `jnp.asarray` would compile a program."""
+    return jax.device_put(np.asarray(values, dtype))

@@ -17,6 +17,7 @@ import scipy.linalg
 from jax.scipy.linalg import cho_factor, cho_solve
 from jaxtyping import Array, Bool, Float
 
+from latentuq.arrays import to_device
 from latentuq.errors import UserError
 from latentuq.noise import GaussianNoise
 from latentuq.operators import Operator, to_matrix, transpose
@@ -302,5 +303,4 @@ def _invert(variance: np.ndarray, observed: np.ndarray) -> tuple[np.ndarray, flo
 
 
 def _float32(values: np.ndarray) -> Float[Array, "..."]:
-    # NumPy converts what JAX would compile a program for.
-    return jax.device_put(values.astype(np.float32))
+    return to_device(values, np.dtype(np.float32))

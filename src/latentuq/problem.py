@@ -11,7 +11,7 @@ from jax.core import Tracer
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Key
 
-from latentuq.arrays import read_real
+from latentuq.arrays import read_real, to_device
 from latentuq.covariance import DenseWhitening, Whitening, factor, pull_back
 from latentuq.errors import UserError
 from latentuq.noise import GaussianNoise
@@ -76,7 +76,7 @@ class InverseProblem(eqx.Module):
         operator = operator.bind(prior.shape)
         shape = operator.output_shape
         noise.check(shape)
-        shown = np.asarray(operator.observed(jax.device_put(np.ones(prior.shape, bool))))
+        shown = np.asarray(operator.observed(to_device(np.ones(prior.shape, bool))))
         data = _read_data(y, shape, shown)
         observed = ~np.isnan(data)
         if not observed.any():
@@ -92,14 +92,14 @@ class InverseProblem(eqx.Module):
         self.model_error = error
         self.operator = operator
         self.noise = noise
-        self.y = jax.device_put(data.astype(np.float32))
-        self.model_variance = jax.device_put(model_variance.astype(np.float32))
+        self.y = to_device(data, np.dtype(np.float32))
+        self.model_variance = to_device(model_variance, np.dtype(np.float32))
         self.whitening = factored.whitening
         self.whitened_data = factored.whitened_data
         # -ln of the normalisations of N(y; ., C) and N(u; 0, I).
         dimensions = int(observed.sum()) + prior.dim
-        self.log_normalisation = jax.device_put(
-            np.float32(-0.5 * (factored.log_det + dimensions * _LOG_TWO_PI))
+        self.log_normalisation = to_device(
+            -0.5 * (factored.log_det + dimensions * _LOG_TWO_PI), np.dtype(np.float32)
         )
 
     @property

@@ -3,10 +3,10 @@
 import time
 from collections.abc import Callable
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from latentuq.arrays import to_device
 from latentuq.inference.importance import WeightedDraws, khat_threshold, mode_weights
 from latentuq.inference.membership import Membership, responsibilities
 from latentuq.inference.mixture import Defensive
@@ -43,7 +43,7 @@ class Clock:
     ) -> None:
         """Marks a stage and reports what it found."""
         self.mark(name)
-        self.report(Progress(stage, message, jnp.asarray(modes), weights, self.last - self.start))
+        self.report(Progress(stage, message, to_device(modes), weights, self.last - self.start))
 
 
 def assemble(
@@ -82,20 +82,20 @@ def assemble(
         )
     )
     modes = [membership.modes[index] for index in order]
-    points = jnp.asarray(np.array([mode.point for mode in modes]), dtype)
-    clock.stage("certify", "certified", verdict, points, jnp.asarray(weights, dtype))
+    points = to_device(np.array([mode.point for mode in modes]), dtype)
+    clock.stage("certify", "certified", verdict, points, to_device(weights, dtype))
     return Inference(
         modes=points,
-        log_densities=jnp.asarray([-mode.value for mode in modes], dtype),
-        weights=jnp.asarray(weights, dtype),
-        weight_errors=jnp.asarray(errors, dtype),
-        means=jnp.asarray(membership.means[order], dtype),
-        factors=jnp.asarray(membership.factors[order], dtype),
+        log_densities=to_device([-mode.value for mode in modes], dtype),
+        weights=to_device(weights, dtype),
+        weight_errors=to_device(errors, dtype),
+        means=to_device(membership.means[order], dtype),
+        factors=to_device(membership.factors[order], dtype),
         proposal=proposal,
-        membership=jnp.asarray(membership.shares[:, order], dtype),
+        membership=to_device(membership.shares[:, order], dtype),
         draws=draws,
         search=SearchRecord(
-            jnp.asarray(-found.values, dtype), jnp.asarray(basins), jnp.asarray(found.independent)
+            to_device(-found.values, dtype), to_device(basins), to_device(found.independent)
         ),
         diagnostics=Diagnostics(
             khat=float(draws.khat),

@@ -5,10 +5,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
+from latentuq.arrays import to_device
 from latentuq.errors import UserError
 from latentuq.inference.answer import GAUSSIAN_KHAT, Clock, assemble
 from latentuq.inference.chance import host_generator
@@ -200,11 +200,11 @@ def _fit_modes(
     for index in order:
         mode = found.modes[index]
         eigenvalues, vectors = np.linalg.eigh(mode.hessian)
-        factor = lower_factor(jnp.asarray(vectors / np.sqrt(eigenvalues), target.dtype))
+        factor = lower_factor(to_device(vectors / np.sqrt(eigenvalues), target.dtype))
         fits[index] = fit_el2o(
             jax.random.fold_in(key, index),
             target.log_density,
-            jnp.asarray(mode.point, target.dtype),
+            to_device(mode.point, target.dtype),
             factor,
             samples=samples,
             iterations=iterations,
@@ -233,9 +233,9 @@ def _mixture(target: Target, fits: list[EL2OFit]) -> Mixture:
     with np.errstate(divide="ignore"):
         log_weights = np.log(weights / weights.sum())
     return Mixture(
-        jnp.asarray(log_weights, dtype),
-        jnp.asarray(means, dtype),
-        jnp.asarray(factors, dtype),
+        to_device(log_weights, dtype),
+        to_device(means, dtype),
+        to_device(factors, dtype),
         _DEGREES,
     )
 

@@ -9,11 +9,11 @@ from typing import NamedTuple, Protocol
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int, Key
 from scipy.special import softmax
 
+from latentuq.arrays import to_device
 from latentuq.programs import program
 
 # Draws of one compiled program, and those whose density is evaluated at once: enough to keep the
@@ -130,7 +130,7 @@ def weigh(evaluated: Evaluated) -> WeightedDraws:
         khat,
         effective_sample_size(smoothed),
     )
-    return WeightedDraws(*(jnp.asarray(value, dtype) for value in values))
+    return WeightedDraws(*(to_device(value, dtype) for value in values))
 
 
 def effective_sample_size(log_weights: Float[np.ndarray, " n"]) -> float:

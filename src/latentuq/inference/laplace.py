@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from latentuq.programs import program
+
 
 class LaplaceFit(NamedTuple):
     """The Gaussian at a mode.
@@ -67,6 +69,7 @@ def laplace(
     )
 
 
+@program
 def lower_factor(root: Float[Array, "dim dim"]) -> Float[Array, "dim dim"]:
     """The lower Cholesky factor of root root^T, without forming the product.
 

@@ -3,10 +3,10 @@
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
+from latentuq.arrays import to_device
 from latentuq.inference.chance import host_generator
 from latentuq.inference.el2o import EL2OFit
 from latentuq.inference.importance import WeightedDraws, systematic_index
@@ -166,7 +166,7 @@ def responsibilities(
     """Of each component for each point, in batches of one shape."""
     padded = np.resize(points, (-(-len(points) // BATCH) * BATCH, mixture.dim))
     batches = padded.reshape(-1, BATCH, mixture.dim)
-    parts = [_responsibilities(mixture, jnp.asarray(each)) for each in batches]
+    parts = [_responsibilities(mixture, to_device(each)) for each in batches]
     return np.concatenate(parts)[: len(points)]
 
 

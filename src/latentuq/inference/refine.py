@@ -10,6 +10,7 @@ import scipy.special
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Bool, Float, Key
 
+from latentuq.arrays import to_device
 from latentuq.inference.chance import host_generator
 from latentuq.inference.el2o import EL2OFit
 from latentuq.inference.expectation import component_terms, fit_mixture
@@ -75,9 +76,9 @@ class Ladder(NamedTuple):
         ]
         log_weights = [fit.log_weights[own] + math.log(rung.share) for fit, rung, own in used]
         return Mixture(
-            jnp.asarray(np.concatenate(log_weights)),
-            jnp.asarray(np.concatenate([fit.means[own] for fit, _, own in used])),
-            jnp.asarray(np.concatenate([fit.factors[own] for fit, _, own in used])),
+            to_device(np.concatenate(log_weights)),
+            to_device(np.concatenate([fit.means[own] for fit, _, own in used])),
+            to_device(np.concatenate([fit.factors[own] for fit, _, own in used])),
             self.fits[0].degrees,
         )
 
@@ -160,17 +161,17 @@ def _move(
     dtype = particles.dtype
     moved = []
     for first in range(0, len(particles), _MOVING):
-        group = jnp.asarray(particles[first : first + _MOVING])
+        group = to_device(particles[first : first + _MOVING])
         moved.append(
             move(
                 jax.random.fold_in(key, first),
                 target,
                 group,
                 _nearest_factors(guide, group),
-                jnp.asarray(beta, dtype),
+                to_device(beta, dtype),
                 moves=_MOVES,
                 leaps=_LEAPS,
-                step=jnp.asarray(step, dtype),
+                step=to_device(step, dtype),
             )
         )
     visited = np.concatenate([each.points for each in moved], axis=1)
@@ -186,7 +187,7 @@ def _refit(
     used = np.arange(_SLOTS) < components
     padded = np.resize(points, (_POINTS, points.shape[1]))
     counted = np.arange(_POINTS) < len(points)
-    return _fit_from(fit, *map(jnp.asarray, (seeds, used, padded, counted)))
+    return _fit_from(fit, *map(to_device, (seeds, used, padded, counted)))
 
 
 @program
@@ -252,8 +253,8 @@ def _resized(mixture: Mixture, count: int) -> Mixture:
     log_weights = log_weights - scipy.special.logsumexp(log_weights)
     eye = np.tile(np.eye(mixture.dim, dtype=mixture.means.dtype), (missing, 1, 1))
     return Mixture(
-        jnp.asarray(np.pad(log_weights, (0, missing), constant_values=-np.inf)),
-        jnp.asarray(np.pad(np.asarray(mixture.means)[:count], ((0, missing), (0, 0)))),
-        jnp.asarray(np.concatenate([np.asarray(mixture.factors)[:count], eye])),
+        to_device(np.pad(log_weights, (0, missing), constant_values=-np.inf)),
+        to_device(np.pad(np.asarray(mixture.means)[:count], ((0, missing), (0, 0)))),
+        to_device(np.concatenate([np.asarray(mixture.factors)[:count], eye])),
         mixture.degrees,
     )

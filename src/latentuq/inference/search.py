@@ -5,10 +5,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from latentuq.arrays import to_device
 from latentuq.inference.chance import host_generator
 from latentuq.inference.descent import Ends, descend, gauss_newton, newton
 from latentuq.inference.importance import effective_sample_size
@@ -121,7 +121,7 @@ def search(
 def make_bank(key: Key[Array, ""], target: Target) -> Bank:
     """Draws the bank and evaluates the density on it."""
     points = _draw_reference(host_generator(key), target, _BANK)
-    values = np.asarray(log_densities(target, jnp.asarray(points)))
+    values = np.asarray(log_densities(target, to_device(points)))
     log_likelihoods = values - target.log_references(points)
     return Bank(points, np.where(np.isfinite(log_likelihoods), log_likelihoods, -np.inf))
 
@@ -168,7 +168,7 @@ def explore(
     """
     betas = np.ones(len(starts), starts.dtype) if betas is None else betas
     independent = np.zeros(len(starts), bool) if independent is None else independent
-    ends, counts = _descend(target, jnp.asarray(starts), jnp.asarray(betas))
+    ends, counts = _descend(target, to_device(starts), to_device(betas))
     points, values, curvatures = (np.asarray(part, np.float64) for part in ends[:3])
     modes = list(state.modes)
     found_at = list(state.found_at)
@@ -302,17 +302,17 @@ def _polish(target: Target, points: Float[np.ndarray, "n dim"]) -> tuple[list[li
 def _newton(target: Target, points: Float[np.ndarray, "n dim"]) -> Ends:
     """Newton from up to a fixed number of points, padded to it."""
     padded = np.concatenate([points, np.repeat(points[:1], _POLISHED - len(points), axis=0)])
-    starts = jnp.asarray(padded, target.dtype)
+    starts = to_device(padded, target.dtype)
     ends = descend(
         newton,
         target,
         starts,
-        jnp.asarray(np.ones(_POLISHED), target.dtype),
+        to_device(np.ones(_POLISHED), target.dtype),
         lanes=_POLISHING_LANES,
         steps=_STEPS,
         tolerance=1e-4,
         hopeless=np.inf,
-        number=jnp.asarray(len(points)),
+        number=to_device(len(points)),
     )
     return jax.tree.map(np.asarray, ends)
 
@@ -357,7 +357,7 @@ def _place(target: Target, modes: list[Mode], mode: Mode) -> tuple[int, Counts]:
         along = np.linspace(0, 1, _SEGMENT + 2)[1:-1, None]
         segment = mode.point + along * (other.point - mode.point)
         # Repeated to the shape of a round, so that nothing new compiles.
-        padded = jnp.asarray(np.resize(segment, (ROUND, target.dim)), target.dtype)
+        padded = to_device(np.resize(segment, (ROUND, target.dim)), target.dtype)
         values = -np.asarray(log_densities(target, padded))
         counts += Counts(forwards=ROUND)
         if np.max(values) < max(mode.value, other.value) + _BARRIER:

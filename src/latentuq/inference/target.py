@@ -57,7 +57,7 @@ class Target(eqx.Module):
     @property
     def dtype(self) -> jnp.dtype:
         """Precision of the search: JAX's default."""
-        return jnp.zeros(()).dtype
+        return jnp.result_type(float)
 
     def log_density(self, u: Float[Array, " dim"]) -> Float[Array, ""]:
         """Ln p(u), -inf wherever it is not finite."""

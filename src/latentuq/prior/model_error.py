@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from latentuq.arrays import read_finite
+from latentuq.arrays import read_finite, to_device
 from latentuq.errors import UserError
 
 LOW_RANK, SIGNAL_DEPENDENT = "low-rank", "signal-dependent"
@@ -72,9 +72,11 @@ class ModelError(eqx.Module):
         if self.most_data is None or not dominated > 0:
             return self
         inflation = math.sqrt(1 + dominated / self.most_data)
-        variance, factors = np.asarray(self.variance), np.asarray(self.factors)
-        inflated = jax.device_put((inflation**2 * variance, inflation * factors))
-        return ModelError(*inflated, self.gain)
+        return ModelError(
+            to_device(inflation**2 * np.asarray(self.variance)),
+            to_device(inflation * np.asarray(self.factors)),
+            self.gain,
+        )
 
     def scaled(self, gain: Float[Array, "*shape"]) -> "ModelError":
         """T S_model T with T = diag(gain)."""
