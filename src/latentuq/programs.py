@@ -49,7 +49,7 @@ def program(fn: Callable[Inputs, Result]) -> Callable[Inputs, Result]:
     Whatever stands in the way (no folder, a file that is damaged or cannot be written, arguments
     without a lasting name, a call inside other compiled code) leaves `eqx.filter_jit` itself.
     """
-    compiled = eqx.filter_jit(fn)
+    compiled: Any = eqx.filter_jit(fn)
     kept: dict[Any, _Program | None] = {}
 
     @functools.wraps(fn)
