@@ -42,7 +42,8 @@ FLAGS = {
     "blur": "--blur 3 --noise 0.05",
     "solidmask": "--mask columns:10-23 --noise 0",
 }
-STAGES = ("start-up", "compile", "search", "fit", "certify", "write")
+STAGES = ("start-up", "compile", "search", "fit", "certify", "images", "write")
+INFERENCE = STAGES[2:6]
 
 
 def classes(prior: GenerativePrior, us: Any) -> list[float]:
@@ -146,7 +147,7 @@ def make_page(cells: dict[str, Any]) -> str:
         for run in ("first", "second"):
             seconds = cells[f"stages {name}"][run]
             around = sum(seconds[stage] for stage in ("start-up", "compile", "write"))
-            inference = sum(seconds[stage] for stage in ("search", "fit", "certify"))
+            inference = sum(seconds[stage] for stage in INFERENCE)
             shown = [f"{seconds[stage]:.1f}" for stage in STAGES]
             stages.append([f"`{name}`", run, *shown, f"{around / inference:.1f}"])
     return f"""# The reports of `latentuq demo`
@@ -166,7 +167,8 @@ from the prior on the same posterior, mean of {RUNS} runs, and the standard erro
 
 Seconds of `latentuq reconstruct`, first with an empty cache, then again (medians of {_AGAIN} runs).
 The last column is start-up, compiling and writing together over the inference (bar: 1 in the second
-run). Compiling in a second run is reading programs and loading them from the cache.
+run). Compiling in a second run is reading programs and loading them from the cache. `images`:
+posterior images are drawn and mapped, which is inference; files and figures of them are writing.
 
 {table(["", "run", *STAGES, "ratio"], stages)}
 """

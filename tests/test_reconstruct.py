@@ -78,7 +78,8 @@ def test_files_and_stages(report):
     for name in figures:
         assert (path / "figures" / f"{name}.png").stat().st_size > 1000
         assert (path / "figures" / f"{name}.svg").read_text().lstrip().startswith("<?xml")
-    assert {"start-up", "compile", "search", "fit", "certify", "write"} <= set(facts["seconds"])
+    stages = {"start-up", "compile", "search", "fit", "certify", "images", "write"}
+    assert stages <= set(facts["seconds"])
     assert not [each for each in path.parent.iterdir() if each.name.startswith(".report")]
 
 

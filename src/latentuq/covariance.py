@@ -98,6 +98,7 @@ class Factored(NamedTuple):
         whitened_data: W y.
         model_variance: The diagonal of A S_model A^T.
         dominated: How many data the model error dominates: tr C^-1 A S_model A^T.
+        matrix: A, in the dense form.
     """
 
     whitening: Whitening
@@ -105,6 +106,7 @@ class Factored(NamedTuple):
     whitened_data: Float[Array, " data"]
     model_variance: Float[np.ndarray, " data"]
     dominated: float
+    matrix: Float[np.ndarray, "data pixels"] | None = None
 
 
 def factor(
@@ -113,6 +115,7 @@ def factor(
     model_error: ModelError,
     observed: Bool[np.ndarray, " data"],
     y: Float[np.ndarray, " data"],
+    matrix: Float[np.ndarray, "data pixels"] | None = None,
 ) -> Factored:
     """Factors C over the observed data in the cheapest form that is exact.
 
@@ -122,6 +125,7 @@ def factor(
         model_error: S_model.
         observed: Which of the flattened data exist.
         y: The flattened data, with zeros where nothing is observed.
+        matrix: A, if a call before has made it.
 
     Raises:
         UserError: C is singular to working precision.
@@ -140,7 +144,8 @@ def factor(
         if 2 * model_error.rank < observed.size and not singular:
             columns = np.asarray(_each(operator, model_error.factors), np.float64).T
             return _factor_low_rank(noise_variance, model_variance, columns, observed, y)
-    return _factor_dense(operator, noise, model_error, observed, y)
+    matrix = to_matrix(operator) if matrix is None else matrix
+    return _factor_dense(operator, noise, model_error, observed, y, matrix)
 
 
 def pull_back(
@@ -238,15 +243,15 @@ def _factor_dense(
     model_error: ModelError,
     observed: np.ndarray,
     y: np.ndarray,
+    whole: np.ndarray,
 ) -> Factored:
-    matrix = to_matrix(operator)
-    half = matrix * np.sqrt(np.asarray(model_error.variance, np.float64).ravel())
+    half = whole * np.sqrt(np.asarray(model_error.variance, np.float64).ravel())
     if model_error.rank:
         factors = np.asarray(model_error.factors, np.float64).reshape(model_error.rank, -1)
-        half = np.concatenate([half, matrix @ factors.T], axis=1)
+        half = np.concatenate([half, whole @ factors.T], axis=1)
     model_variance = np.sum(half**2, axis=1)
     # From here on only the rows of data that exist.
-    matrix, half = matrix[observed], half[observed]
+    matrix, half = whole[observed], half[observed]
     covariance = half @ half.T
     del half
     noise_variance = noise.variance(operator.output_shape)[observed]
@@ -279,6 +284,7 @@ def _factor_dense(
         _float32(whitened_data),
         model_variance,
         float(len(lower) - np.sum(noise_part)),
+        whole,
     )
 
 

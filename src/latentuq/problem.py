@@ -87,7 +87,7 @@ class InverseProblem(eqx.Module):
         model_variance = factored.model_variance.reshape(shape)
         if error.most_data is not None:
             error = error.inflated(factored.dominated)
-            factored = factor(operator, noise, error, seen, values)
+            factored = factor(operator, noise, error, seen, values, factored.matrix)
         self.prior = prior
         self.model_error = error
         self.operator = operator

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from latentuq.report.write import Draw
 
 # The rest, about half of the work, is done here.
-_THERE = ("overview", "modes", "samples", "components", "latent", "search")
+_THERE = ("overview", "modes", "samples", "components", "search")
 
 
 @contextmanager

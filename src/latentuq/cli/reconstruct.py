@@ -139,6 +139,7 @@ def reconstruct(
                 command=shlex.join(["latentuq", *sys.argv[1:]]),
                 seed=seed,
                 draw=draw,
+                imaged=lambda: stages.mark("images"),
             )
         stages.mark("write")
         facts["seconds"] = stages.seconds

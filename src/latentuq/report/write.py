@@ -46,6 +46,7 @@ def write_report(
     command: str = "",
     seed: int | None = None,
     draw: Draw = draw_here,
+    imaged: Callable[[], None] = lambda: None,
 ) -> tuple[Content, dict[str, Any]]:
     """Writes the page, the figures and the posterior into a folder.
 
@@ -61,6 +62,7 @@ def write_report(
         command: That made it.
         seed: Of the command.
         draw: Begins to draw the figures into a folder; what it returns ends that.
+        imaged: Called when the posterior's images have been drawn and mapped, before the writing.
 
     Returns:
         What is shown, and the summary.
@@ -68,6 +70,7 @@ def write_report(
     made = {"command": command} | ({} if seed is None else {"seed": str(seed)})
     post = dataclasses.replace(post, provenance={**post.provenance, **made})
     content = collect(key, post, truth)
+    imaged()
     facts = summarise(post, content)
     provenance = _provenance(post)
     if noise_level is not None:
