@@ -1,6 +1,9 @@
 """Figures that a second process draws are those that one process draws."""
 
 import multiprocessing
+import multiprocessing.context
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -65,6 +68,22 @@ def test_what_a_dead_process_leaves_is_drawn_here(content, expected, tmp_path, m
         process.join()
         assert draw(content, tmp_path)() == expected[0]
     assert read(tmp_path) == expected[1]
+
+
+def test_without_a_second_process_all_is_drawn_here(content, expected, tmp_path, monkeypatch):
+    def refuse(self):
+        raise OSError("No more processes.")
+
+    monkeypatch.setattr(module, "_cores", lambda: {0, 1})
+    monkeypatch.setattr(multiprocessing.context.SpawnProcess, "start", refuse)
+    with drawing() as draw:
+        assert draw(content, tmp_path)() == expected[0]
+    assert read(tmp_path) == expected[1]
+
+
+def test_the_second_process_does_without_jax():
+    code = "import sys, latentuq.report.figures; sys.exit('jax' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_an_interrupt_ends_the_other_process_first(tmp_path, monkeypatch):

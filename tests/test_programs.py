@@ -66,7 +66,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def in_new_process(monkeypatch, *args, **kwargs):
+def called_afresh(monkeypatch, *args, **kwargs):
     """The result of a process that has called nothing yet, and how often it traced."""
     monkeypatch.setitem(globals(), "combine", program(combine.__wrapped__))
     traced.clear()
@@ -84,9 +84,9 @@ def assert_same(found, expected):
 
 def test_a_second_process_traces_nothing_and_finds_the_same_bits(folder, monkeypatch):
     expected = plain(KEY, BOX)
-    first, count = in_new_process(monkeypatch, KEY, BOX)
+    first, count = called_afresh(monkeypatch, KEY, BOX)
     assert count == 1
-    second, count = in_new_process(monkeypatch, KEY, BOX)
+    second, count = called_afresh(monkeypatch, KEY, BOX)
     assert count == 0
     assert_same(first, expected)
     assert_same(second, expected)
@@ -94,9 +94,9 @@ def test_a_second_process_traces_nothing_and_finds_the_same_bits(folder, monkeyp
 
 
 def test_other_values_are_the_same_program(folder, monkeypatch):
-    in_new_process(monkeypatch, KEY, BOX)
+    called_afresh(monkeypatch, KEY, BOX)
     other = jax.random.key(4), Box(-BOX.values)
-    found, count = in_new_process(monkeypatch, *other)
+    found, count = called_afresh(monkeypatch, *other)
     assert count == 0
     assert_same(found, plain(*other))
 
@@ -114,20 +114,20 @@ def test_other_values_are_the_same_program(folder, monkeypatch):
     ids=["constant", "static field", "shape", "dtype", "function", "method"],
 )
 def test_what_a_program_depends_on_makes_another(folder, monkeypatch, args, kwargs):
-    in_new_process(monkeypatch, KEY, BOX)
+    called_afresh(monkeypatch, KEY, BOX)
     for traces in (1, 0):
-        found, count = in_new_process(monkeypatch, *args, **kwargs)
+        found, count = called_afresh(monkeypatch, *args, **kwargs)
         assert count == traces
         assert_same(found, plain(*args, **kwargs))
     assert len(list(folder.iterdir())) == 2
 
 
 def test_sources_and_settings_make_another(folder, monkeypatch):
-    in_new_process(monkeypatch, KEY, BOX)
+    called_afresh(monkeypatch, KEY, BOX)
     with jax.default_matmul_precision("highest"):
-        assert in_new_process(monkeypatch, KEY, BOX)[1] == 1
+        assert called_afresh(monkeypatch, KEY, BOX)[1] == 1
     monkeypatch.setattr(programs, "_sources", lambda: "other")
-    assert in_new_process(monkeypatch, KEY, BOX)[1] == 1
+    assert called_afresh(monkeypatch, KEY, BOX)[1] == 1
     assert len(list(folder.iterdir())) == 3
 
 
@@ -137,26 +137,26 @@ def test_sources_and_settings_make_another(folder, monkeypatch):
     ids=["empty", "short", "changed"],
 )
 def test_a_damaged_file_is_made_anew(folder, monkeypatch, damage):
-    in_new_process(monkeypatch, KEY, BOX)
+    called_afresh(monkeypatch, KEY, BOX)
     (file,) = folder.iterdir()
     whole = file.read_bytes()
     file.write_bytes(damage(whole))
     for traces in (1, 0):
-        found, count = in_new_process(monkeypatch, KEY, BOX)
+        found, count = called_afresh(monkeypatch, KEY, BOX)
         assert count == traces
         assert_same(found, plain(KEY, BOX))
 
 
 def test_a_file_that_jax_cannot_read_is_done_without(folder, monkeypatch):
-    in_new_process(monkeypatch, KEY, BOX)
+    called_afresh(monkeypatch, KEY, BOX)
     (file,) = folder.iterdir()
     programs._write(file, b"sound, but no program")
-    assert_same(in_new_process(monkeypatch, KEY, BOX)[0], plain(KEY, BOX))
+    assert_same(called_afresh(monkeypatch, KEY, BOX)[0], plain(KEY, BOX))
 
 
 def test_a_folder_that_cannot_be_written_is_done_without(folder, monkeypatch):
     monkeypatch.setattr(programs, "_folder", folder / "missing")
-    assert_same(in_new_process(monkeypatch, KEY, BOX)[0], plain(KEY, BOX))
+    assert_same(called_afresh(monkeypatch, KEY, BOX)[0], plain(KEY, BOX))
     assert not list(folder.iterdir())
 
 
@@ -176,7 +176,7 @@ def test_what_has_no_lasting_name_is_not_kept(folder, args):
 
 def test_functions_without_a_name_run_all_the_same(folder, monkeypatch):
     args = KEY, BOX, lambda x: 2 * x
-    assert_same(in_new_process(monkeypatch, *args)[0], plain(*args))
+    assert_same(called_afresh(monkeypatch, *args)[0], plain(*args))
     assert not list(folder.iterdir())
 
 
@@ -191,16 +191,16 @@ def test_calls_inside_other_programs_are_part_of_them(folder):
 
 def test_errors_are_those_of_the_function(folder, monkeypatch):
     with pytest.raises(TypeError, match="concrete values"):
-        in_new_process(monkeypatch, KEY, BOX, count="many")
+        called_afresh(monkeypatch, KEY, BOX, count="many")
 
 
 def test_the_files_that_nobody_reads_go(folder, monkeypatch):
     monkeypatch.setattr(programs, "_MOST_FILES", 2)
     for count in (3, 4, 3, 5):
-        in_new_process(monkeypatch, KEY, BOX, count=count)
+        called_afresh(monkeypatch, KEY, BOX, count=count)
     assert len(list(folder.iterdir())) == 2
-    assert in_new_process(monkeypatch, KEY, BOX, count=3)[1] == 0
-    assert in_new_process(monkeypatch, KEY, BOX, count=4)[1] == 1
+    assert called_afresh(monkeypatch, KEY, BOX, count=3)[1] == 0
+    assert called_afresh(monkeypatch, KEY, BOX, count=4)[1] == 1
 
 
 @pytest.mark.parametrize("operator", [lu.Mask(np.eye(28) > 0), lu.Blur(1.0)], ids=repr)

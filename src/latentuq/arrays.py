@@ -33,5 +33,8 @@ def read_finite(values: object, name: str) -> Float[np.ndarray, "..."]:
 def to_device(
     values: Shaped[ArrayLike, "..."] | list[float], dtype: np.dtype | None = None
 ) -> Shaped[Array, "..."]:
-    """Numbers of the host for JAX, converted by NumPy: `jnp.asarray` would compile a program."""
+    """Numbers of the host for JAX, converted by NumPy: `jnp.asarray` would compile a program.
+
+    Memory may be shared: do not change the values afterwards.
+    """
     return jax.device_put(np.asarray(values, dtype))

@@ -2,6 +2,7 @@
 
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from latentuq.data.cache import cache_dir
@@ -24,14 +25,14 @@ def keep_compiled() -> None:
 
     from latentuq.programs import keep_programs
 
-    own = os.environ.get("JAX_COMPILATION_CACHE_DIR")
+    own = os.environ.get("JAX_COMPILATION_CACHE_DIR", "")
     folder = Path(own) if own else cache_dir() / "compiled"
-    try:
-        (folder / "programs").mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return  # Without a cache everything works, only slower.
-    keep_programs(folder / "programs")
-    if own:
+    # Without a cache everything works, only slower.
+    if "://" not in own:
+        with suppress(OSError):
+            (folder / "programs").mkdir(parents=True, exist_ok=True)
+            keep_programs(folder / "programs")
+    if own or not folder.is_dir():
         return
     jax.config.update("jax_compilation_cache_dir", str(folder))
     # Small programs are many: together they take longer than the large ones.

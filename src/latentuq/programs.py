@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
 
 import equinox as eqx
 import jax
+import jaxlib
 import numpy as np
 from jax.core import Tracer
 
@@ -41,6 +42,7 @@ def keep_programs(folder: Path) -> None:
     """From now on programs are read from a folder that exists, and written to it."""
     global _folder
     _folder = folder
+    _sources()  # Now: what has been imported should still be what is on disk.
 
 
 def program(fn: Callable[Inputs, Result]) -> Callable[Inputs, Result]:
@@ -175,7 +177,8 @@ def _write(path: Path, content: bytes) -> None:
 
 def _settings() -> tuple[Any, ...]:
     """What every program depends on: sources, versions, and how JAX is configured."""
-    return (_sources(), jax.__version__, eqx.__version__, sys.version, jax.config.values)
+    versions = [each.__version__ for each in (jax, jaxlib, eqx, np)]
+    return (_sources(), versions, sys.version, jax.config.values)
 
 
 @functools.cache
@@ -202,14 +205,14 @@ def _describe(value: Any, static: bool = False) -> Any:
         return repr(value)
     if isinstance(value, tuple | list):
         return _name(type(value)), [_describe(each, static) for each in value]
-    if isinstance(value, dict):
+    if type(value) is dict:
         return [(_describe(key), _describe(each, static)) for key, each in value.items()]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         module = isinstance(value, eqx.Module)
         return _name(type(value)), [
             _describe(getattr(value, field.name), static or not module or _is_static(field))
             for field in dataclasses.fields(value)
-            if field.compare
+            if module or field.compare
         ]
     return _name(value)
 

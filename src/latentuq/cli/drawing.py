@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
@@ -37,6 +38,12 @@ def drawing() -> "Iterator[Draw]":
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_work, args=(theirs,), daemon=True)
+    try:
+        with _without_interrupts():
+            process.start()
+    except OSError:
+        yield draw_here
+        return
 
     def draw(content: "Content", folder: Path) -> Callable[[], dict[str, str]]:
         with suppress(OSError):
@@ -52,7 +59,6 @@ def drawing() -> "Iterator[Draw]":
         return finish
 
     try:
-        process.start()
         theirs.close()
         yield draw
     finally:
@@ -66,9 +72,20 @@ def _cores() -> set[int]:
     return set(range(os.cpu_count() or 1))
 
 
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """A process that starts here ignores interrupts for good: they are this one's to handle."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def _work(pipe: Connection) -> None:
-    # An interrupt is the parent's to handle.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     # The parent draws what does not arrive, and meets the same error.
     with suppress(Exception):
         from latentuq.report.figures import DRAWING_MODULES, save_figures
