@@ -2,15 +2,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from latentuq.inference.moves import move
 from latentuq.inference.target import Target
 
 N = 4096
-SCALE = 2.0
 MEAN = np.array([1.0, -0.5])
 PRECISION = np.array([[4.0, 1.0], [1.0, 1.0]])
+COVARIANCE = np.linalg.inv(PRECISION)
 
 
 class Gaussian(eqx.Module):
@@ -23,15 +22,8 @@ class Gaussian(eqx.Module):
         return jnp.where(u[0] < self.wall, -0.5 * gap @ PRECISION @ gap, jnp.nan)
 
 
-def tempered(beta):
-    """Mean and covariance of p^beta times reference^(1 - beta)."""
-    precision = beta * PRECISION + (1 - beta) * np.eye(2) / SCALE**2
-    covariance = np.linalg.inv(precision)
-    return covariance @ (beta * PRECISION @ MEAN), covariance
-
-
-def moved(beta, points, wall=np.inf, key=0):
-    target = Target(Gaussian(jnp.asarray(wall)).log_density, 2, scale=SCALE)
+def moved(points, wall=np.inf, key=0):
+    target = Target(Gaussian(jnp.asarray(wall)).log_density, 2)
     # Not the best preconditioner, so that trajectories are inexact and rejections matter.
     factors = jnp.tile(jnp.eye(2), (N, 1, 1))
     points = jnp.asarray(points, jnp.float32)
@@ -40,45 +32,39 @@ def moved(beta, points, wall=np.inf, key=0):
         target,
         points,
         factors,
-        jnp.asarray(beta, jnp.float32),
         moves=6,
         leaps=4,
         step=0.8,
     )
 
 
-@pytest.mark.parametrize("beta", [1.0, 0.5])
-def test_the_tempered_density_is_left_as_it_is(beta):
-    mean, covariance = tempered(beta)
-    draws = np.random.RandomState(0).multivariate_normal(mean, covariance, N)
-    result = moved(beta, draws)
+def test_the_density_is_left_as_it_is():
+    draws = np.random.RandomState(0).multivariate_normal(MEAN, COVARIANCE, N)
+    result = moved(draws)
     # Particles are independent of each other: four standard errors of N draws, in the density's
     # own coordinates, 1 / sqrt(N) for the mean and sqrt(2 / N) for the covariance.
-    root = np.linalg.cholesky(covariance)
-    whitened = np.linalg.solve(root, (np.asarray(result.last) - mean).T)
+    root = np.linalg.cholesky(COVARIANCE)
+    whitened = np.linalg.solve(root, (np.asarray(result.last) - MEAN).T)
     np.testing.assert_allclose(whitened.mean(axis=1), 0, atol=4 / np.sqrt(N))
     np.testing.assert_allclose(np.cov(whitened), np.eye(2), atol=4 * np.sqrt(2 / N))
     # They moved, and some of the moves were rejected: the test is not empty.
     assert np.all((result.acceptance > 0.3) & (result.acceptance < 0.95))
-    before = np.linalg.solve(root, (draws - mean).T)
+    before = np.linalg.solve(root, (draws - MEAN).T)
     assert np.all(np.abs(np.mean(before * whitened, axis=1)) < 0.2)
 
 
-@pytest.mark.parametrize("beta", [1.0, 0.5])
-def test_particles_forget_a_wrong_start(beta):
-    mean, covariance = tempered(beta)
-    points = np.random.RandomState(1).multivariate_normal(mean + 0.5, 2 * covariance, N)
+def test_particles_forget_a_wrong_start():
+    points = np.random.RandomState(1).multivariate_normal(MEAN + 0.5, 2 * COVARIANCE, N)
     for bout in range(4):
-        points = moved(beta, points, key=bout).last
-    whitened = np.linalg.solve(np.linalg.cholesky(covariance), (np.asarray(points) - mean).T)
+        points = moved(points, key=bout).last
+    whitened = np.linalg.solve(np.linalg.cholesky(COVARIANCE), (np.asarray(points) - MEAN).T)
     np.testing.assert_allclose(whitened.mean(axis=1), 0, atol=4 / np.sqrt(N))
     np.testing.assert_allclose(np.cov(whitened), np.eye(2), atol=4 * np.sqrt(2 / N))
 
 
 def test_the_step_follows_the_acceptance():
-    mean, covariance = tempered(1.0)
-    draws = np.random.RandomState(0).multivariate_normal(mean, covariance, N)
-    result = moved(1.0, draws)
+    draws = np.random.RandomState(0).multivariate_normal(MEAN, COVARIANCE, N)
+    result = moved(draws)
     expected = 0.8 * np.exp(np.sum(np.asarray(result.acceptance) - 0.75))
     np.testing.assert_allclose(result.step, expected, rtol=1e-4)
 
@@ -86,7 +72,7 @@ def test_the_step_follows_the_acceptance():
 def test_nobody_enters_where_the_density_is_not_a_number():
     draws = np.random.RandomState(0).multivariate_normal(MEAN - [2.0, 0.0], np.eye(2) / 4, N)
     draws[:, 0] = np.minimum(draws[:, 0], 0.9)
-    result = moved(1.0, draws, wall=1.0)
+    result = moved(draws, wall=1.0)
     assert np.all(np.isfinite(result.points))
     assert np.all(result.points[..., 0] < 1.0)
     assert np.mean(np.any(np.asarray(result.last) != draws, axis=1)) > 0.5

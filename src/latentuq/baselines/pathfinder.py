@@ -26,11 +26,11 @@ from latentuq.baselines.result import BaselineResult, LogDensity
 from latentuq.baselines.timing import Timer
 from latentuq.errors import UserError
 from latentuq.inference.chance import host_generator
-from latentuq.inference.importance import evaluate, systematic_index, weigh
+from latentuq.inference.importance import Evaluated, draw, systematic_index, weigh
 from latentuq.inference.laplace import lower_factor
 from latentuq.inference.mixture import Mixture, normal_draws
 from latentuq.inference.result import Counts
-from latentuq.inference.target import Target
+from latentuq.inference.target import Target, log_densities
 
 # Curvature pairs that L-BFGS remembers, and draws that estimate an ELBO: Stan's.
 _MEMORY = 5
@@ -99,7 +99,9 @@ def pathfinder(
             f" start, at draws of N(0, {scale:g}^2 I)."
         )
     mixture = _pool(fits)
-    weighted = weigh(timer.run(evaluate, weigh_key, target.log_density, mixture, proposals))
+    points = timer.run(draw, weigh_key, mixture, proposals)
+    values = timer.run(log_densities, target.log_density, points)
+    weighted = weigh(Evaluated(points, values, timer.run(log_densities, mixture.log_prob, points)))
     index = systematic_index(host_generator(resample_key), weighted.log_weights, draws)
     taken = np.asarray(fits.iterations)
     # blackjax estimates an ELBO of its own, from a single draw at each point.

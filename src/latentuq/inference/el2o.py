@@ -162,8 +162,8 @@ def fit_el2o(
 
     Each update is made in coordinates that the current fit whitens, on fresh draws of it. Its fixed
     points are those of <ln p - ln q>_q (the same conditions, by Stein's identity), so that is the
-    merit by which a trial fit is judged: one that loses significantly, and whose gradients match
-    worse, is dropped and half the step tried. While the merit gains significantly the steps are
+    merit by which a trial fit is judged: one that loses significantly is dropped and half the step
+    tried. While the merit gains significantly the steps are
     full (exact at once for a Gaussian target); once it changes by noise only they shrink as 1 / t,
     which averages the noise away.
 
@@ -199,8 +199,7 @@ def fit_el2o(
         trial = _evaluate(key, log_density_fn, trial_mean, trial_factor, samples, alpha)
         gain = trial.log_mass - best.log_mass
         noise = _SIGNIFICANT * best.log_mass_error
-        better = (gain >= -noise) | (trial.value <= best.value)
-        accepted = (trial.log_mass > -jnp.inf) & (better | last)
+        accepted = (trial.log_mass > -jnp.inf) & ((gain >= -noise) | last)
         after_success = jnp.where(gain > noise, lag / 2, lag + 1)
         lag = jnp.where(accepted, after_success, 2 * lag + 2)
         best = jax.tree.map(lambda new, old: jnp.where(accepted, new, old), trial, best)

@@ -14,6 +14,7 @@ from latentuq.inference.answer import GAUSSIAN_KHAT, Clock, assemble
 from latentuq.inference.chance import host_generator
 from latentuq.inference.el2o import EL2OFit, fit_el2o
 from latentuq.inference.importance import (
+    CHUNK,
     WeightedDraws,
     importance_sample,
     khat_threshold,
@@ -22,7 +23,16 @@ from latentuq.inference.importance import (
 from latentuq.inference.laplace import lower_factor
 from latentuq.inference.membership import Probes, assign, probe
 from latentuq.inference.mixture import Defensive, Mixture
-from latentuq.inference.refine import LADDER, Ladder, admit, begin, climb, climb_counts, reweigh
+from latentuq.inference.pool import Pool, add_batch, first_batch
+from latentuq.inference.refine import (
+    PROPOSED,
+    Fit,
+    admit,
+    begin,
+    climb,
+    climb_counts,
+    widened,
+)
 from latentuq.inference.result import Counts, Inference, Progress
 from latentuq.inference.search import ROUND, SearchState, explore, search
 from latentuq.inference.target import Target
@@ -35,19 +45,22 @@ class Budget(NamedTuple):
         rounds: Most rounds of the search.
         climbs: Most refinements of the proposal in a row; none: the answer is a preview.
         draws: Of each proposal that is tried.
-        certified: Fresh draws of the last one, which the answer rests on; 0: those it was tried on.
+        certified: Most fresh draws of the last one, which the answer rests on; 0: those it was
+            tried on.
+        worth: Independent draws that they should be worth, if so many suffice.
     """
 
     rounds: int
     climbs: int
     draws: int
     certified: int
+    worth: int
 
 
 BUDGETS = {
-    "preview": Budget(rounds=1, climbs=0, draws=4096, certified=0),
-    "default": Budget(rounds=4, climbs=8, draws=8192, certified=40960),
-    "thorough": Budget(rounds=12, climbs=12, draws=65536, certified=262144),
+    "preview": Budget(rounds=1, climbs=0, draws=4096, certified=0, worth=0),
+    "default": Budget(rounds=4, climbs=8, draws=8192, certified=40960, worth=1500),
+    "thorough": Budget(rounds=12, climbs=12, draws=65536, certified=262144, worth=20000),
 }
 
 # Modes that are fitted, how many nats lighter than the heaviest they may be, the share of the
@@ -58,19 +71,19 @@ _LEAST_SHARE = 0.05
 _DEGREES = 10.0
 # A refined proposal is worth certifying below the first k-hat, or below the second if the
 # refinement before it found the same evidence.
-_REFINED_KHAT, _REPEATED_KHAT = 0.6, 0.75
+_REFINED_KHAT, _REPEATED_KHAT = 0.5, 0.65
 _SAME_EVIDENCE = 0.1
 _SAFE_ERROR = 0.2
 _SAFE_ESS = 200
-# Draws worth this many serve to refine the proposal without further moves.
-_REWEIGHED_ESS = 150
+# Inverse temperature of the posterior whose draws lie where basins meet.
+_HOT = 0.25
 # How often the draws of the mixture, and those of the refined proposal, may lead to modes that the
 # search has missed; and the share of the mass from which such a mode is worth a new refinement.
 _SECOND_LOOKS = 3
 _LATE_LOOKS = 2
 _WORTH_REFINING = 0.01
 # How often a certificate that fails may lead to another refinement.
-_RETRIES = 4
+_RETRIES = 2
 
 
 class _Answer(NamedTuple):
@@ -81,7 +94,8 @@ class _Answer(NamedTuple):
         fits: A Gaussian for each of its relevant modes, by their index.
         proposal: A density that can be evaluated.
         draws: Fresh ones: they had no part in making the proposal.
-        ladder: What the next refinement starts from.
+        fit: What the proposal was made of, and the next refinement starts from.
+        pool: All draws that the next refinement may use.
         climbs: Refinements.
         counts: Evaluations but those of the search.
     """
@@ -90,7 +104,8 @@ class _Answer(NamedTuple):
     fits: dict[int, EL2OFit]
     proposal: Defensive
     draws: WeightedDraws
-    ladder: Ladder
+    fit: Fit
+    pool: Pool
     climbs: int
     counts: Counts
 
@@ -128,11 +143,7 @@ def infer(
 
     answer, probes = _refine(climb_key, probe_key, target, answer, limits)
     clock.mark("refine")
-    refined = answer.climbs
     answer = _certify(certify_key, target, answer, limits)
-    if answer.climbs > refined:
-        # The probes know nothing of the proposal that has replaced theirs.
-        probes = probe(jax.random.fold_in(probe_key, 0), target, probes.state, answer.draws)
     clock.mark("certify")
     membership = assign(target, answer.found, answer.fits, answer.proposal, answer.draws, probes)
     return assemble(
@@ -180,7 +191,8 @@ def _fit(key: Key[Array, ""], target: Target, found: SearchState, limits: Budget
         proposal = Defensive(mixture, scale=target.scale)
         draws = importance_sample(draw_key, target.log_density, proposal, limits.draws)
         counts += spent + Counts(forwards=limits.draws)
-        answer = _Answer(found, fits, proposal, draws, begin(mixture), 0, counts)
+        pool = first_batch(proposal, draws)
+        answer = _Answer(found, fits, proposal, draws, begin(mixture), pool, 0, counts)
         if look == _SECOND_LOOKS or not limits.climbs:
             return answer
         found, look = _look_again(found, target, draws), look + 1
@@ -219,10 +231,9 @@ def _mixture(target: Target, fits: list[EL2OFit]) -> Mixture:
     """
     dim, dtype = target.dim, target.dtype
     # As many as refined proposals have, so that nothing compiles twice.
-    components = sum(rung.components for rung in LADDER)
-    log_weights = np.full(components, -np.inf)
-    means = np.zeros((components, dim))
-    factors = np.tile(target.scale * np.eye(dim), (components, 1, 1))
+    log_weights = np.full(PROPOSED, -np.inf)
+    means = np.zeros((PROPOSED, dim))
+    factors = np.tile(target.scale * np.eye(dim), (PROPOSED, 1, 1))
     if not fits:
         log_weights[0] = 0.0
     for place, fit in enumerate(fits):
@@ -293,10 +304,10 @@ def _refine(
 def _look_hot(
     key: Key[Array, ""], found: SearchState, target: Target, draws: WeightedDraws
 ) -> SearchState:
-    """Descends from draws of the hottest rung: they lie where basins meet."""
-    beta, points = LADDER[-1].beta, np.asarray(draws.draws)
-    log_rung = beta * np.asarray(draws.log_densities) + (1 - beta) * target.log_references(points)
-    log_weights = log_rung - np.asarray(draws.log_proposals)
+    """Descends from draws of the tempered posterior: they lie where basins meet."""
+    points = np.asarray(draws.draws)
+    log_hot = _HOT * np.asarray(draws.log_densities) + (1 - _HOT) * target.log_references(points)
+    log_weights = log_hot - np.asarray(draws.log_proposals)
     chosen = systematic_index(host_generator(key), log_weights, ROUND)
     return _learned(found, explore(found, target, points[chosen]))
 
@@ -310,10 +321,9 @@ def _welcome(
     fits, spent = _fit_modes(fit_key, target, answer.found, new)
     evidence = float(answer.draws.log_evidence)
     masses = [float(fit.log_mass) - evidence for fit in fits.values()]
-    ladder = admit(answer.ladder, list(fits.values()), np.clip(np.exp(masses), _LEAST_SHARE, 1))
-    answer = answer._replace(fits=answer.fits | fits, ladder=ladder, counts=answer.counts + spent)
-    proposal = Defensive(ladder.mixture, scale=target.scale)
-    return _sampled(draw_key, target, answer, proposal, limits.draws)
+    fit = admit(answer.fit, list(fits.values()), np.clip(np.exp(masses), _LEAST_SHARE, 1))
+    answer = answer._replace(fits=answer.fits | fits, fit=fit, counts=answer.counts + spent)
+    return _proposed(draw_key, target, answer, limits.draws)
 
 
 def _climb(key: Key[Array, ""], target: Target, answer: _Answer, limits: Budget) -> _Answer:
@@ -329,20 +339,17 @@ def _climb(key: Key[Array, ""], target: Target, answer: _Answer, limits: Budget)
             lightest = min(tried, key=_tail, default=answer)
             return lightest._replace(counts=counts, climbs=answer.climbs)
         move_key, draw_key = jax.random.split(jax.random.fold_in(key, len(tried)))
-        answer = _improved(move_key, target, answer)
-        proposal = Defensive(answer.ladder.mixture, scale=target.scale)
-        answer = _sampled(draw_key, target, answer, proposal, limits.draws)
+        answer = _proposed(draw_key, target, _improved(move_key, target, answer), limits.draws)
         tried.append(answer)
     return answer
 
 
 def _improved(key: Key[Array, ""], target: Target, answer: _Answer) -> _Answer:
-    """A better ladder: by moves at first, and from the draws alone once they are worth enough."""
-    if answer.climbs and float(answer.draws.ess) > _REWEIGHED_ESS:
-        ladder, spent = reweigh(key, target, answer.ladder, answer.draws), Counts()
-    else:
-        ladder, spent = climb(key, target, answer.ladder, answer.draws), climb_counts()
-    return answer._replace(ladder=ladder, climbs=answer.climbs + 1, counts=answer.counts + spent)
+    """A better fit; the first one has the longest way to go."""
+    bouts = 1 if answer.climbs else 2
+    fit = climb(key, target, answer.fit, answer.pool, bouts)
+    counts = answer.counts + climb_counts(bouts)
+    return answer._replace(fit=fit, climbs=answer.climbs + 1, counts=counts)
 
 
 def _tail(answer: _Answer) -> tuple[bool, float]:
@@ -354,33 +361,39 @@ def _certify(key: Key[Array, ""], target: Target, answer: _Answer, limits: Budge
     """The answer on draws that had no part in choosing the proposal either.
 
     Where these have a heavy tail that the choice did not see, or are worth little, they serve to
-    refine once more: so many draws make a better fit than those of the choice. Draws that have
-    passed after others had failed were chosen, too, so that the answer rests on further ones.
+    refine once more, and the answer rests on fresh draws of what comes of it.
     """
     if not limits.certified or not float(answer.draws.ess):
         return answer
-    draw_key, last_key, *more_keys = jax.random.split(key, 2 + 2 * _RETRIES)
-    tried = [_sampled(draw_key, target, answer, answer.proposal, limits.certified)]
-    for climb_key, draw_key in zip(more_keys[::2], more_keys[1::2], strict=True):
-        draws = tried[-1].draws
-        if float(draws.khat) <= khat_threshold(limits.certified) and _is_worth(draws):
+    for attempt in range(_RETRIES + 1):
+        draw_key, climb_key = jax.random.split(jax.random.fold_in(key, attempt))
+        answer = _sampled(draw_key, target, answer, _enough(answer.draws, limits))
+        light = float(answer.draws.khat) <= khat_threshold(len(answer.draws.draws))
+        if attempt == _RETRIES or (light and _is_worth(answer.draws)):
             break
-        answer = _improved(climb_key, target, tried[-1])
-        proposal = Defensive(answer.ladder.mixture, scale=target.scale)
-        tried.append(_sampled(draw_key, target, answer, proposal, limits.certified))
-    answer = tried[-1]
-    if len(tried) == 1:
-        return answer
-    return _sampled(last_key, target, answer, min(tried, key=_tail).proposal, limits.certified)
+        answer = _climb(climb_key, target, answer, limits)
+    return answer
 
 
-def _sampled(
-    key: Key[Array, ""], target: Target, answer: _Answer, proposal: Defensive, number: int
-) -> _Answer:
-    """The answer with fresh draws of a proposal."""
-    draws = importance_sample(key, target.log_density, proposal, number)
+def _enough(draws: WeightedDraws, limits: Budget) -> int:
+    """How many draws are worth what is wanted, if they are as good as these, in whole chunks."""
+    wanted = limits.worth * len(draws.draws) / float(draws.ess)
+    chunks = max(2, math.ceil(wanted / CHUNK))
+    return min(chunks * CHUNK, limits.certified)
+
+
+def _proposed(key: Key[Array, ""], target: Target, answer: _Answer, number: int) -> _Answer:
+    """The answer with the proposal that its fit makes, and fresh draws of it."""
+    proposal = Defensive(widened(answer.fit.mixture), scale=target.scale)
+    return _sampled(key, target, answer._replace(proposal=proposal), number)
+
+
+def _sampled(key: Key[Array, ""], target: Target, answer: _Answer, number: int) -> _Answer:
+    """The answer with fresh draws of its proposal."""
+    draws = importance_sample(key, target.log_density, answer.proposal, number)
+    pool = add_batch(answer.pool, answer.proposal, draws)
     counts = answer.counts + Counts(forwards=number)
-    return answer._replace(proposal=proposal, draws=draws, counts=counts)
+    return answer._replace(draws=draws, pool=pool, counts=counts)
 
 
 def _is_worth(draws: WeightedDraws) -> bool:

@@ -14,12 +14,12 @@ from jaxtyping import Array, ArrayLike, Float, Int, Key
 from scipy.special import softmax
 
 from latentuq.arrays import to_device
+from latentuq.inference.target import log_densities
 from latentuq.programs import program
 
-# Draws of one compiled program, and those whose density is evaluated at once: enough to keep the
-# matrix products busy, little enough that a thousand images stay in the cache.
-_CHUNK = 8192
-_BATCH = 1024
+CHUNK = 8192
+"""Draws of one compiled program."""
+
 # Fewer weights than this in the tail say nothing about it.
 _FEWEST_TAIL = 5
 # Weights that agree this well have no tail: a fit would see the rounding of ln p - ln q.
@@ -89,13 +89,12 @@ def importance_sample(
         proposal: Where the draws come from.
         n: How many.
     """
-    chunk = min(n, _CHUNK)
+    chunk = min(n, CHUNK)
     keys = [jax.random.fold_in(key, part) for part in range(-(-n // chunk))]
     parts = [evaluate(key, log_density_fn, proposal, chunk) for key in keys]
     return weigh(Evaluated(*(np.concatenate(each)[:n] for each in zip(*parts, strict=True))))
 
 
-@program
 def evaluate(
     key: Key[Array, ""],
     log_density_fn: Callable[[Float[Array, " dim"]], Float[Array, ""]],
@@ -103,10 +102,16 @@ def evaluate(
     n: int,
 ) -> Evaluated:
     """Draws from a proposal and evaluates both densities there."""
-    draws, batch = proposal.sample(key, n), min(_BATCH, n)
-    # Two maps: in one, XLA's code for both together took half as long again.
-    log_densities = jax.lax.map(log_density_fn, draws, batch_size=batch)
-    return Evaluated(draws, log_densities, jax.lax.map(proposal.log_prob, draws, batch_size=batch))
+    # Three programs: in one, XLA's code took two thirds longer.
+    draws = draw(key, proposal, n)
+    values = log_densities(log_density_fn, draws)
+    return Evaluated(draws, values, log_densities(proposal.log_prob, draws))
+
+
+@program
+def draw(key: Key[Array, ""], proposal: Proposal, n: int) -> Float[Array, "n dim"]:
+    """Draws from a proposal."""
+    return proposal.sample(key, n)
 
 
 def weigh(evaluated: Evaluated) -> WeightedDraws:

@@ -15,8 +15,10 @@ from latentuq.inference.search import ROUND, Mode, SearchState, explore
 from latentuq.inference.target import BATCH, Target
 from latentuq.programs import program
 
-# Posterior draws that descend to their modes, in rounds of the search's shape.
+# Posterior draws that descend to their modes, in rounds of the search's shape: so many rounds, or
+# fewer if nearly all draws so far have ended in one mode.
 _PROBE_ROUNDS = 4
+_AGREED = 0.97
 
 
 class Membership(NamedTuple):
@@ -60,11 +62,20 @@ class Probes(NamedTuple):
 def probe(key: Key[Array, ""], target: Target, found: SearchState, draws: WeightedDraws) -> Probes:
     """Descends from posterior draws, which may find modes that the search has missed."""
     chosen = systematic_index(host_generator(key), draws.log_weights, _PROBE_ROUNDS * ROUND)
+    # Each round has its share of the places, which are in the order of the draws.
     points, state = np.asarray(draws.draws)[chosen], found
-    for rows in np.split(points, _PROBE_ROUNDS):
-        state = explore(state, target, rows)
-    worth = min(1.0, float(draws.ess) / len(points))
-    return Probes(state, points, state.basins[len(found.values) :], worth)
+    points = np.concatenate([points[first::_PROBE_ROUNDS] for first in range(_PROBE_ROUNDS)])
+    basins = np.zeros(0, int)
+    while len(basins) < len(points) and not _agree(basins):
+        state = explore(state, target, points[len(basins) :][:ROUND])
+        basins = state.basins[len(found.values) :]
+    worth = min(1.0, float(draws.ess) / len(basins))
+    return Probes(state, points[: len(basins)], basins, worth)
+
+
+def _agree(basins: Int[np.ndarray, " probes"]) -> bool:
+    """Whether nearly all probes, of which there are some, have ended in one mode."""
+    return np.bincount(basins[basins >= 0], minlength=1).max() > _AGREED * len(basins)
 
 
 def assign(

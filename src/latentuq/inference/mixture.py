@@ -45,9 +45,10 @@ class Mixture(eqx.Module):
 
     def component_log_probs(self, u: Float[Array, " dim"]) -> Float[Array, " components"]:
         """Ln q_k(u) of each component, without its weight."""
-        whitened = jax.vmap(lambda L, mean: solve_triangular(L, u - mean, lower=True))(
-            self.factors, self.means
-        )
+        # Inverses do not depend on u: many points share them, and multiply where they would solve.
+        eye = jnp.eye(self.dim, dtype=self.factors.dtype)
+        inverses = jax.vmap(lambda L: solve_triangular(L, eye, lower=True))(self.factors)
+        whitened = jnp.einsum("kij,kj->ki", inverses, u - self.means)
         return self.log_profile(jnp.sum(whitened**2, axis=1))
 
     def log_profile(

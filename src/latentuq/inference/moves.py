@@ -1,4 +1,4 @@
-"""Hamiltonian moves that spread particles over a tempered posterior."""
+"""Hamiltonian moves that spread particles over a density."""
 
 from typing import NamedTuple
 
@@ -39,23 +39,19 @@ def move(
     target: Target,
     points: Float[Array, "particles dim"],
     factors: Float[Array, "particles dim dim"],
-    beta: Float[Array, ""],
     *,
     moves: int,
     leaps: int,
     step: Float[Array, ""] | float,
 ) -> Moved:
-    """Moves every particle by Hamiltonian Monte Carlo on p^beta times reference^(1 - beta).
+    """Moves every particle by Hamiltonian Monte Carlo.
 
     Each particle's momentum is preconditioned by its own factor; the step size, common to all,
     follows the acceptance. A gradient that is not finite ends in a rejection.
     """
     n, dim = points.shape
 
-    def log_density(u):
-        return beta * target.log_density(u) + (1 - beta) * target.log_reference(u)
-
-    evaluate = jax.vmap(jax.value_and_grad(log_density))
+    evaluate = jax.vmap(jax.value_and_grad(target.log_density))
 
     def kick(momenta, gradients, size):
         force = jnp.einsum("nji,nj->ni", factors, gradients)

@@ -1,4 +1,4 @@
-"""A proposal for curved posteriors: Hamiltonian particles, fitted at three temperatures."""
+"""A proposal for curved posteriors: a mixture fitted to Hamiltonian particles and to draws."""
 
 import math
 from typing import NamedTuple
@@ -14,205 +14,146 @@ from latentuq.arrays import to_device
 from latentuq.inference.chance import host_generator
 from latentuq.inference.el2o import EL2OFit
 from latentuq.inference.expectation import component_terms, fit_mixture
-from latentuq.inference.importance import WeightedDraws, effective_sample_size, systematic_index
+from latentuq.inference.importance import effective_sample_size, systematic_index
 from latentuq.inference.mixture import Mixture
 from latentuq.inference.moves import move
+from latentuq.inference.pool import Pool
 from latentuq.inference.result import Counts
 from latentuq.inference.target import Target
 from latentuq.programs import program
 
+COMPONENTS = 16
+"""Of a fit."""
 
-class Rung(NamedTuple):
-    """One temperature of the ladder.
+# Widths of the copies of a fit that make up the proposal, and their shares: the wide one gives it
+# the tails that a fit to few draws lacks.
+_WIDTHS = (1.1, 1.8)
+_SHARES = (0.7, 0.3)
 
-    Attributes:
-        beta: Inverse temperature: the particles move on p^beta times reference^(1 - beta).
-        share: Of the proposal.
-        components: Of the mixture that is fitted to the particles.
-        bouts: Of moves; the last one is fitted.
-        particles: That move.
-    """
+PROPOSED = COMPONENTS * len(_WIDTHS)
+"""Components of a proposal."""
 
-    beta: float
-    share: float
-    components: int
-    bouts: int
-    particles: int
-
-
-# The hotter rungs give the proposal the tails that a fit to the posterior's own draws lacks: on the
-# image posteriors of the benchmark k-hat falls from 0.7-0.8 to 0.4-0.65.
-LADDER = (
-    Rung(1.0, 0.65, components=16, bouts=2, particles=512),
-    Rung(0.5, 0.2, components=8, bouts=1, particles=256),
-    Rung(0.25, 0.15, components=8, bouts=1, particles=256),
-)
-
+# So few particles that the activations of a small network stay in the processor's cache. A bout is
+# so many moves, with so many gradients each.
+_PARTICLES = 256
 _MOVES = 4
 _LEAPS = 6
+_POINTS = 4096
 _ITERATIONS = 20
 _WEAK = 0.3
-# One shape each of particles that move, of points that a mixture is fitted to, and of the mixture:
-# what is less is padded, and nothing compiles twice.
-_MOVING = 256
-_POINTS = 4096
-_SLOTS = max(rung.components for rung in LADDER)
 
 
-class Ladder(NamedTuple):
-    """The fits of all rungs, and the step size that suited the moves.
+class Fit(NamedTuple):
+    """A mixture, and the step size that suited the moves."""
 
-    Fits have as many components as the largest rung; those that a rung does not use have no weight.
-    """
-
-    fits: tuple[Mixture, ...]
+    mixture: Mixture
     step: float
 
-    @property
-    def mixture(self) -> Mixture:
-        """The rungs' mixtures, each with its share."""
-        used = [
-            (fit, rung, slice(rung.components)) for fit, rung in zip(self.fits, LADDER, strict=True)
-        ]
-        log_weights = [fit.log_weights[own] + math.log(rung.share) for fit, rung, own in used]
-        return Mixture(
-            to_device(np.concatenate(log_weights)),
-            to_device(np.concatenate([fit.means[own] for fit, _, own in used])),
-            to_device(np.concatenate([fit.factors[own] for fit, _, own in used])),
-            self.fits[0].degrees,
+
+def begin(mixture: Mixture) -> Fit:
+    """The first components of a mixture, heaviest first, or all of them and padding."""
+    missing = max(0, COMPONENTS - mixture.components)
+    log_weights = np.asarray(mixture.log_weights)[:COMPONENTS]
+    log_weights = log_weights - scipy.special.logsumexp(log_weights)
+    eye = np.tile(np.eye(mixture.dim, dtype=mixture.means.dtype), (missing, 1, 1))
+    fit = Mixture(
+        to_device(np.pad(log_weights, (0, missing), constant_values=-np.inf)),
+        to_device(np.pad(np.asarray(mixture.means)[:COMPONENTS], ((0, missing), (0, 0)))),
+        to_device(np.concatenate([np.asarray(mixture.factors)[:COMPONENTS], eye])),
+        mixture.degrees,
+    )
+    return Fit(fit, 0.3)
+
+
+def widened(fit: Mixture) -> Mixture:
+    """A mixture and wider copies of it."""
+    log_weights, factors = np.asarray(fit.log_weights), np.asarray(fit.factors)
+    return Mixture(
+        to_device(np.concatenate([log_weights + math.log(share) for share in _SHARES])),
+        to_device(np.tile(np.asarray(fit.means), (len(_WIDTHS), 1))),
+        to_device(np.concatenate([width * factors for width in _WIDTHS]), factors.dtype),
+        fit.degrees,
+    )
+
+
+def climb(key: Key[Array, ""], target: Target, fit: Fit, pool: Pool, bouts: int) -> Fit:
+    """Resamples the draws, moves them on the posterior, and fits the places that they reach.
+
+    Weights so uneven that few draws would be left are tempered. The fit sees resampled draws as
+    well, the more the better they are: they know the masses of the modes better than the
+    particles do.
+
+    Args:
+        key: Randomness.
+        target: Where to.
+        fit: Guides the moves, and is where the new one begins.
+        pool: Draws.
+        bouts: Of moves; the places of the last one are fitted.
+    """
+    rng, (mixture, step) = host_generator(key), fit
+    log_weights = _tempered(pool.log_weights, _PARTICLES / 4)
+    particles = pool.points[systematic_index(rng, log_weights, _PARTICLES)]
+    places = particles
+    for bout in range(bouts):
+        here = to_device(particles)
+        moved = move(
+            jax.random.fold_in(key, bout),
+            target,
+            here,
+            _nearest_factors(mixture, here),
+            moves=_MOVES,
+            leaps=_LEAPS,
+            step=to_device(step, particles.dtype),
         )
+        places = np.asarray(moved.points).reshape(-1, target.dim)
+        particles, step = np.asarray(moved.last), float(moved.step)
+    extra = min(_POINTS - len(places), int(_MOVES * pool.ess))
+    chosen = pool.points[systematic_index(rng, log_weights, extra)]
+    return Fit(_refit(rng, mixture, np.concatenate([places, chosen])), step)
 
 
-def begin(mixture: Mixture) -> Ladder:
-    """A ladder all of whose rungs are one mixture; its components come heaviest first."""
-    fits = (_resized(_resized(mixture, rung.components), _SLOTS) for rung in LADDER)
-    return Ladder(tuple(fits), 0.3)
-
-
-def climb(key: Key[Array, ""], target: Target, ladder: Ladder, draws: WeightedDraws) -> Ladder:
-    """Resamples the weighted draws, moves them rung by rung, and refits every rung.
-
-    Weights so uneven that few draws would be left are tempered. The fit to the posterior itself
-    sees resampled draws as well, as far as they are worth something: they know the masses of the
-    modes better than the particles do.
-    """
-    rng, points = host_generator(key), np.asarray(draws.draws)
-    number = LADDER[0].particles
-    log_weights = _tempered(np.asarray(draws.log_weights, np.float64), number / 4)
-    particles = points[systematic_index(rng, log_weights, number)]
-    extra = points[systematic_index(rng, log_weights, number * _MOVES)]
-    fits: list[Mixture] = []
-    step, guide = ladder.step, ladder.fits[0]
-    for place, (rung, fit) in enumerate(zip(LADDER, ladder.fits, strict=True)):
-        particles, size = particles[:: len(particles) // rung.particles], step
-        visited = particles
-        for bout in range(rung.bouts):
-            move_key = jax.random.fold_in(jax.random.fold_in(key, place), bout)
-            visited, particles, size = _move(move_key, target, particles, guide, rung.beta, size)
-        if not fits:
-            step = size
-            # Up to half of the places are draws, the more the better the draws are.
-            share = 0.5 * min(1.0, float(draws.ess) / number)
-            replaced = rng.uniform(size=(len(visited), 1)) < share
-            visited = np.where(replaced, extra, visited)
-        fits.append(_refit(rng, fit, visited, rung.components))
-        guide = fits[0]
-    return Ladder(tuple(fits), step)
-
-
-def reweigh(key: Key[Array, ""], target: Target, ladder: Ladder, draws: WeightedDraws) -> Ladder:
-    """Refits every rung to the draws themselves, weighted for its temperature: no evaluation.
-
-    What the draws do not reach it cannot find, so it only polishes what a climb has found.
-    """
-    rng, points = host_generator(key), np.asarray(draws.draws)
-    log_densities = np.asarray(draws.log_densities, np.float64)
-    log_references = target.log_references(points)
-    fits: list[Mixture] = []
-    for rung, fit in zip(LADDER, ladder.fits, strict=True):
-        log_rung = rung.beta * log_densities + (1 - rung.beta) * log_references
-        log_weights = log_rung - np.asarray(draws.log_proposals)
-        log_weights = np.where(np.isfinite(log_weights), log_weights, -np.inf)
-        log_weights = _tempered(log_weights, _POINTS / 8)
-        chosen = points[systematic_index(rng, log_weights, _POINTS)]
-        fits.append(_refit(rng, fit, chosen, rung.components))
-    return Ladder(tuple(fits), ladder.step)
-
-
-def climb_counts() -> Counts:
+def climb_counts(bouts: int) -> Counts:
     """What one climb evaluates."""
-    moved = sum(rung.particles * rung.bouts for rung in LADDER)
-    return Counts(gradients=moved * (_MOVES * _LEAPS + 1))
+    return Counts(gradients=bouts * _PARTICLES * (_MOVES * _LEAPS + 1))
 
 
-def _move(
-    key: Key[Array, ""],
-    target: Target,
-    particles: Float[np.ndarray, "n dim"],
-    guide: Mixture,
-    beta: float,
-    step: float,
-) -> tuple[Float[np.ndarray, "visited dim"], Float[np.ndarray, "n dim"], float]:
-    """Moves particles, a fixed number at a time.
+def admit(fit: Fit, newcomers: list[EL2OFit], shares: Float[np.ndarray, " modes"]) -> Fit:
+    """Puts Gaussians in the place of the weakest components.
 
-    Returns:
-        The places they visited, where they are now, and the step size in the end.
+    Args:
+        fit: Where to.
+        newcomers: The Gaussians.
+        shares: Of each, relative to all that the fit holds already.
     """
-    dtype = particles.dtype
-    moved = []
-    for first in range(0, len(particles), _MOVING):
-        group = to_device(particles[first : first + _MOVING])
-        moved.append(
-            move(
-                jax.random.fold_in(key, first),
-                target,
-                group,
-                _nearest_factors(guide, group),
-                to_device(beta, dtype),
-                moves=_MOVES,
-                leaps=_LEAPS,
-                step=to_device(step, dtype),
-            )
-        )
-    visited = np.concatenate([each.points for each in moved], axis=1)
-    step = math.exp(np.mean([math.log(each.step) for each in moved]))
-    return visited.reshape(-1, target.dim), visited[-1], step
+    old = fit.mixture
+    slots = np.argsort(old.log_weights)[: len(newcomers)]
+    log_weights = old.log_weights.at[slots].set(jnp.log(jnp.asarray(shares, old.means.dtype)))
+    mixture = Mixture(
+        log_weights - logsumexp(log_weights),
+        old.means.at[slots].set(jnp.stack([new.mean for new in newcomers])),
+        old.factors.at[slots].set(jnp.stack([new.factor for new in newcomers])),
+        old.degrees,
+    )
+    return fit._replace(mixture=mixture)
 
 
-def _refit(
-    rng: np.random.Generator, fit: Mixture, points: Float[np.ndarray, "n dim"], components: int
-) -> Mixture:
-    """A mixture of so many components for the points, from another on."""
-    seeds = points[rng.choice(len(points), _SLOTS, replace=False)]
-    used = np.arange(_SLOTS) < components
+def _refit(rng: np.random.Generator, fit: Mixture, points: Float[np.ndarray, "n dim"]) -> Mixture:
+    """A mixture for the points, from another on."""
+    seeds = points[rng.choice(len(points), COMPONENTS, replace=False)]
+    # One shape of points: what is less is padded, and nothing compiles twice.
     padded = np.resize(points, (_POINTS, points.shape[1]))
     counted = np.arange(_POINTS) < len(points)
-    return _fit_from(fit, *map(to_device, (seeds, used, padded, counted)))
+    return _fit_from(fit, *map(to_device, (seeds, padded, counted)))
 
 
 @program
-def _fit_from(fit: Mixture, seeds: Array, used: Array, points: Array, counted: Array) -> Mixture:
-    return fit_mixture(points, _reseeded(fit, seeds, used), _ITERATIONS, counted)
-
-
-def admit(ladder: Ladder, newcomers: list[EL2OFit], shares: Float[np.ndarray, " modes"]) -> Ladder:
-    """Puts Gaussians in the place of the weakest components of the coldest rung.
-
-    Args:
-        ladder: Where to.
-        newcomers: The Gaussians.
-        shares: Of each, relative to all that the rung holds already.
-    """
-    cold = ladder.fits[0]
-    slots = np.argsort(cold.log_weights)[: len(newcomers)]
-    log_weights = cold.log_weights.at[slots].set(jnp.log(jnp.asarray(shares, cold.means.dtype)))
-    cold = Mixture(
-        log_weights - logsumexp(log_weights),
-        cold.means.at[slots].set(jnp.stack([fit.mean for fit in newcomers])),
-        cold.factors.at[slots].set(jnp.stack([fit.factor for fit in newcomers])),
-        cold.degrees,
-    )
-    return Ladder((cold, *ladder.fits[1:]), ladder.step)
+def _fit_from(
+    fit: Mixture,
+    seeds: Float[Array, "components dim"],
+    points: Float[Array, "n dim"],
+    counted: Bool[Array, " n"],
+) -> Mixture:
+    return fit_mixture(points, _reseeded(fit, seeds), _ITERATIONS, counted)
 
 
 def _tempered(log_weights: Float[np.ndarray, " n"], least: float) -> Float[np.ndarray, " n"]:
@@ -230,31 +171,14 @@ def _nearest_factors(mixture: Mixture, points: Float[Array, "n dim"]) -> Float[A
     return mixture.factors[jnp.argmax(mixture.log_weights + terms, axis=1)]
 
 
-def _reseeded(
-    fit: Mixture, seeds: Float[Array, "components dim"], used: Bool[Array, " components"]
-) -> Mixture:
+def _reseeded(fit: Mixture, seeds: Float[Array, "components dim"]) -> Mixture:
     """Moves components that hold almost nothing to the seeds."""
-    count = jnp.sum(used)
-    weak = used & ~(fit.log_weights > jnp.log(_WEAK / count))
+    weak = ~(fit.log_weights > math.log(_WEAK / COMPONENTS))
     factors = _nearest_factors(fit, seeds)
-    log_weights = jnp.where(weak, -jnp.log(count.astype(seeds.dtype)), fit.log_weights)
+    log_weights = jnp.where(weak, -math.log(COMPONENTS), fit.log_weights)
     return Mixture(
         log_weights - logsumexp(log_weights),
         jnp.where(weak[:, None], seeds, fit.means),
         jnp.where(weak[:, None, None], factors, fit.factors),
         fit.degrees,
-    )
-
-
-def _resized(mixture: Mixture, count: int) -> Mixture:
-    """The first components, or all of them and padding."""
-    missing = max(0, count - mixture.components)
-    log_weights = np.asarray(mixture.log_weights)[:count]
-    log_weights = log_weights - scipy.special.logsumexp(log_weights)
-    eye = np.tile(np.eye(mixture.dim, dtype=mixture.means.dtype), (missing, 1, 1))
-    return Mixture(
-        to_device(np.pad(log_weights, (0, missing), constant_values=-np.inf)),
-        to_device(np.pad(np.asarray(mixture.means)[:count], ((0, missing), (0, 0)))),
-        to_device(np.concatenate([np.asarray(mixture.factors)[:count], eye])),
-        mixture.degrees,
     )

@@ -121,7 +121,7 @@ def search(
 def make_bank(key: Key[Array, ""], target: Target) -> Bank:
     """Draws the bank and evaluates the density on it."""
     points = _draw_reference(host_generator(key), target, _BANK)
-    values = np.asarray(log_densities(target, to_device(points)))
+    values = np.asarray(log_densities(target.log_density, to_device(points)))
     log_likelihoods = values - target.log_references(points)
     return Bank(points, np.where(np.isfinite(log_likelihoods), log_likelihoods, -np.inf))
 
@@ -261,7 +261,7 @@ def _descend(target: Target, starts: Array, betas: Array) -> tuple[Ends, Counts]
         hopeless=_HOPELESS,
     )
     # The descent knows psi without the constants of the log density.
-    values = -np.asarray(log_densities(target, ends.points))
+    values = -np.asarray(log_densities(target.log_density, ends.points))
     counts = Counts(jacobians=int(ends.evaluations), forwards=len(starts))
     return ends._replace(values=values), counts
 
@@ -358,7 +358,7 @@ def _place(target: Target, modes: list[Mode], mode: Mode) -> tuple[int, Counts]:
         segment = mode.point + along * (other.point - mode.point)
         # Repeated to the shape of a round, so that nothing new compiles.
         padded = to_device(np.resize(segment, (ROUND, target.dim)), target.dtype)
-        values = -np.asarray(log_densities(target, padded))
+        values = -np.asarray(log_densities(target.log_density, padded))
         counts += Counts(forwards=ROUND)
         if np.max(values) < max(mode.value, other.value) + _BARRIER:
             return int(index), counts

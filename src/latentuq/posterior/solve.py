@@ -38,10 +38,9 @@ def solve(
     """
     if not isinstance(problem, InverseProblem):
         raise UserError(f"solve needs an InverseProblem, not {problem!r}.")
-    inference = _infer(
-        key, problem.log_density, problem.dim, problem.residual, 1.0, budget, progress
-    )
-    return make_posterior(read_key(key), inference, problem)
+    # A problem's functions fit by construction.
+    target = Target(problem.log_density, problem.dim, problem.residual, trusted=True)
+    return make_posterior(read_key(key), _infer(key, target, budget, progress), problem)
 
 
 def solve_density(
@@ -65,9 +64,9 @@ def solve_density(
         budget: "preview", "default" or "thorough".
         progress: Called with a `Progress` after each stage.
     """
-    inference = _infer(key, log_density_fn, dim, residual_fn, scale, budget, progress)
+    target = Target(log_density_fn, dim, residual_fn, scale)
     return Posterior(
-        inference,
+        _infer(key, target, budget, progress),
         read_key(key),
         log_density_fn=log_density_fn,
         provenance=_versions(),
@@ -127,17 +126,13 @@ def make_posterior(key: Key[Array, ""], inference: Inference, problem: InversePr
 
 def _infer(
     key: Key[Array, ""],
-    log_density_fn: LogDensity,
-    dim: int,
-    residual_fn: Callable[[Float[Array, " dim"]], Float[Array, " data"]] | None,
-    scale: float,
+    target: Target,
     budget: str,
     progress: Callable[[Progress], None] | None,
 ) -> Inference:
     if progress is not None and not callable(progress):
         raise UserError(f"progress must be a function, not {progress!r}.")
     infer_key, _ = jax.random.split(read_key(key))
-    target = Target(log_density_fn, dim, residual_fn, scale)
     return infer(infer_key, target, budget=budget, progress=progress)
 
 

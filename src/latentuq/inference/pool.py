@@ -1,0 +1,96 @@
+"""All draws of several proposals, weighted as draws of one."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from scipy.special import logsumexp
+
+from latentuq.arrays import to_device
+from latentuq.inference.importance import CHUNK, WeightedDraws, effective_sample_size
+from latentuq.inference.mixture import Defensive
+from latentuq.inference.target import log_densities
+
+# Earlier batches are forgotten: the proposals get better.
+_MOST_BATCHES = 5
+
+
+class Pool(NamedTuple):
+    """Batches of draws, and every batch's proposal at all of them.
+
+    Together they are draws of the mixture of the proposals, each with its share of the draws
+    (Veach and Guibas 1995): a draw that one proposal makes too rarely weighs less if another one
+    makes it often.
+
+    Attributes:
+        proposals: Of the batches.
+        sizes: How many draws each has.
+        points: The draws.
+        log_densities: Ln p.
+        log_proposals: Ln q of every proposal.
+    """
+
+    proposals: tuple[Defensive, ...]
+    sizes: tuple[int, ...]
+    points: Float[np.ndarray, "n dim"]
+    log_densities: Float[np.ndarray, " n"]
+    log_proposals: Float[np.ndarray, "proposals n"]
+
+    @property
+    def log_weights(self) -> Float[np.ndarray, " n"]:
+        """Ln p - ln q of the mixture of all; -inf where either is not finite."""
+        shares = np.log(self.sizes) - np.log(sum(self.sizes))
+        log_mixture = logsumexp(self.log_proposals + shares[:, None], axis=0)
+        with np.errstate(invalid="ignore"):
+            ratios = self.log_densities - log_mixture
+        return np.where(np.isfinite(ratios), ratios, -np.inf)
+
+    @property
+    def ess(self) -> float:
+        """What the draws are worth."""
+        return effective_sample_size(self.log_weights)
+
+
+def first_batch(proposal: Defensive, draws: WeightedDraws) -> Pool:
+    """A pool of one batch."""
+    return Pool(
+        (proposal,),
+        (len(draws.draws),),
+        np.asarray(draws.draws),
+        np.asarray(draws.log_densities, np.float64),
+        np.asarray(draws.log_proposals, np.float64)[None],
+    )
+
+
+def add_batch(pool: Pool, proposal: Defensive, draws: WeightedDraws) -> Pool:
+    """The pool with one more batch, and without the oldest if there are too many."""
+    if len(pool.sizes) == _MOST_BATCHES:
+        old = pool.sizes[0]
+        pool = Pool(
+            pool.proposals[1:],
+            pool.sizes[1:],
+            pool.points[old:],
+            pool.log_densities[old:],
+            pool.log_proposals[1:, old:],
+        )
+    new = first_batch(proposal, draws)
+    elsewhere = [_log_probs(each, new.points) for each in pool.proposals]
+    before = np.concatenate([pool.log_proposals, _log_probs(proposal, pool.points)[None]])
+    after = np.concatenate([np.array(elsewhere), new.log_proposals])
+    return Pool(
+        (*pool.proposals, proposal),
+        pool.sizes + new.sizes,
+        np.concatenate([pool.points, new.points]),
+        np.concatenate([pool.log_densities, new.log_densities]),
+        np.concatenate([before, after], axis=1),
+    )
+
+
+def _log_probs(proposal: Defensive, points: Float[np.ndarray, "n dim"]) -> np.ndarray:
+    """Ln q at many points, in parts of one shape."""
+    padded = np.resize(points, (-(-len(points) // CHUNK) * CHUNK, points.shape[1]))
+    parts = [
+        log_densities(proposal.log_prob, to_device(part))
+        for part in np.split(padded, len(padded) // CHUNK)
+    ]
+    return np.concatenate(parts)[: len(points)].astype(np.float64)
