@@ -216,7 +216,7 @@ def test_costs_add_up(banana):
     # Bank and draws; 64 samples and 8 evaluations of the one mode; Hessians of the search.
     assert counts.gradients == 64 * 8
     assert counts.jacobians == 0
-    assert 8192 + 4096 <= counts.forwards < 8192 + 4096 + 200
+    assert 4096 + 4096 <= counts.forwards < 4096 + 4096 + 200
     expected = counts.forwards + 3 * counts.gradients + 3 * 3 * counts.hessians
     assert diagnostics.forward_equivalents == expected
 

@@ -59,7 +59,7 @@ class Budget(NamedTuple):
 
 BUDGETS = {
     "preview": Budget(rounds=1, climbs=0, draws=4096, certified=0, worth=0),
-    "default": Budget(rounds=4, climbs=8, draws=8192, certified=40960, worth=1500),
+    "default": Budget(rounds=4, climbs=8, draws=8192, certified=40960, worth=1200),
     "thorough": Budget(rounds=12, climbs=12, draws=65536, certified=262144, worth=20000),
 }
 

@@ -18,7 +18,7 @@ from latentuq.inference.target import Target, log_densities
 ROUND = 64
 """Starts of one round; one shape, so that nothing compiles twice."""
 
-_BANK = 8192
+_BANK = 4096
 _LANES = 8
 _STEPS = 60
 # New minima that a round may polish, and lanes for them: most rounds have none or a few.
