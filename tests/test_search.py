@@ -74,7 +74,7 @@ def test_the_record_of_starts(found):
         np.testing.assert_allclose(state.values[members], state.modes[index].value, atol=0.02)
     assert is_settled(state)
     assert not any(is_settled(report) for report in reports[:-1])
-    assert state.counts.forwards >= 8192
+    assert state.counts.forwards >= 4096
     # Two evaluations of each start at the least.
     assert state.counts.hessians >= 2 * len(state.values)
 

@@ -78,7 +78,7 @@ def nuts(
     else:
         points = _in_turn(starts, chains, dim)
     timer = Timer()
-    if not np.all(np.isfinite(timer.run(log_densities, target, points))):
+    if not np.all(np.isfinite(timer.run(log_densities, target.log_density, points))):
         raise UserError("The log density is not finite where a chain starts; give other starts.")
     tuned = timer.run(_warm_up, jax.random.split(warmup_key, chains), target, points, warmup)
     states, parameters, leapfrogs = tuned
