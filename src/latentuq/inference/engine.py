@@ -75,6 +75,8 @@ _REFINED_KHAT, _REPEATED_KHAT = 0.5, 0.65
 _SAME_EVIDENCE = 0.1
 _SAFE_ERROR = 0.2
 _SAFE_ESS = 200
+# What the draws that a proposal is tried on should be worth: fewer than those of the answer.
+_TRIED_ESS = 80
 # Inverse temperature of the posterior whose draws lie where basins meet.
 _HOT = 0.25
 # How often the draws of the mixture, and those of the refined proposal, may lead to modes that the
@@ -354,7 +356,7 @@ def _improved(key: Key[Array, ""], target: Target, answer: _Answer) -> _Answer:
 
 def _tail(answer: _Answer) -> tuple[bool, float]:
     khat = float(answer.draws.khat)
-    return not float(answer.draws.ess) > _SAFE_ESS, math.inf if math.isnan(khat) else khat
+    return not float(answer.draws.ess) > _TRIED_ESS, math.inf if math.isnan(khat) else khat
 
 
 def _certify(key: Key[Array, ""], target: Target, answer: _Answer, limits: Budget) -> _Answer:
@@ -369,7 +371,7 @@ def _certify(key: Key[Array, ""], target: Target, answer: _Answer, limits: Budge
         draw_key, climb_key = jax.random.split(jax.random.fold_in(key, attempt))
         answer = _sampled(draw_key, target, answer, _enough(answer.draws, limits))
         light = float(answer.draws.khat) <= khat_threshold(len(answer.draws.draws))
-        if attempt == _RETRIES or (light and _is_worth(answer.draws)):
+        if attempt == _RETRIES or (light and _is_worth(answer.draws, _SAFE_ESS)):
             break
         answer = _climb(climb_key, target, answer, limits)
     return answer
@@ -396,13 +398,13 @@ def _sampled(key: Key[Array, ""], target: Target, answer: _Answer, number: int) 
     return answer._replace(draws=draws, pool=pool, counts=counts)
 
 
-def _is_worth(draws: WeightedDraws) -> bool:
-    return float(draws.ess) > _SAFE_ESS and float(draws.log_evidence_error) < _SAFE_ERROR
+def _is_worth(draws: WeightedDraws, least: float) -> bool:
+    return float(draws.ess) > least and float(draws.log_evidence_error) < _SAFE_ERROR
 
 
 def _is_safe(answer: _Answer, previous: list[_Answer]) -> bool:
     draws, khat = answer.draws, float(answer.draws.khat)
-    if not _is_worth(draws):
+    if not _is_worth(draws, _TRIED_ESS):
         return False
     if not answer.climbs:
         return khat < GAUSSIAN_KHAT
