@@ -74,9 +74,9 @@ _DEGREES = 10.0
 _REFINED_KHAT, _REPEATED_KHAT = 0.5, 0.65
 _SAME_EVIDENCE = 0.1
 _SAFE_ERROR = 0.2
-_SAFE_ESS = 200
+_SAFE_ESS = 400
 # What the draws that a proposal is tried on should be worth: fewer than those of the answer.
-_TRIED_ESS = 80
+_TRIED_ESS = 100
 # Inverse temperature of the posterior whose draws lie where basins meet.
 _HOT = 0.25
 # How often the draws of the mixture, and those of the refined proposal, may lead to modes that the

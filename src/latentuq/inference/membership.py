@@ -15,10 +15,10 @@ from latentuq.inference.search import ROUND, Mode, SearchState, explore
 from latentuq.inference.target import BATCH, Target
 from latentuq.programs import program
 
-# Posterior draws that descend to their modes, in rounds of the search's shape: so many rounds, or
-# fewer if nearly all draws so far have ended in one mode.
-_PROBE_ROUNDS = 4
-_AGREED = 0.97
+# Posterior draws that descend to their modes, in rounds of the search's shape: so many rounds at
+# most, and no more than tell the share of the heaviest mode to this standard error.
+_PROBE_ROUNDS = 7
+_SHARE_ERROR = 0.025
 
 
 class Membership(NamedTuple):
@@ -66,16 +66,19 @@ def probe(key: Key[Array, ""], target: Target, found: SearchState, draws: Weight
     points, state = np.asarray(draws.draws)[chosen], found
     points = np.concatenate([points[first::_PROBE_ROUNDS] for first in range(_PROBE_ROUNDS)])
     basins = np.zeros(0, int)
-    while len(basins) < len(points) and not _agree(basins):
+    while len(basins) < len(points) and _share_error(basins) > _SHARE_ERROR:
         state = explore(state, target, points[len(basins) :][:ROUND])
         basins = state.basins[len(found.values) :]
     worth = min(1.0, float(draws.ess) / len(basins))
     return Probes(state, points[: len(basins)], basins, worth)
 
 
-def _agree(basins: Int[np.ndarray, " probes"]) -> bool:
-    """Whether nearly all probes, of which there are some, have ended in one mode."""
-    return np.bincount(basins[basins >= 0], minlength=1).max() > _AGREED * len(basins)
+def _share_error(basins: Int[np.ndarray, " probes"]) -> float:
+    """Standard error of the share of the mode that most probes have ended in."""
+    if not len(basins):
+        return np.inf
+    share = np.bincount(basins[basins >= 0], minlength=1).max() / len(basins)
+    return float(np.sqrt(share * (1 - share) / len(basins)))
 
 
 def assign(
