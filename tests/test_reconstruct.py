@@ -1,5 +1,6 @@
 """`latentuq reconstruct` as a person uses it, with a prior small enough for tests."""
 
+import html
 import json
 import re
 import subprocess
@@ -164,6 +165,25 @@ def test_fits_keeps_units_and_coordinates(monkeypatch, capsys, folder):
     assert "--quality" in err
 
 
+def test_maps_behind_a_gain_have_no_units(monkeypatch, capsys, folder):
+    from astropy.io import fits
+
+    counts = np.rint(30000 * np.clip(np.load(folder / "clean.npy"), 0, 1)).astype(np.int16)
+    fits.PrimaryHDU(counts, fits.Header({"BUNIT": "Jy"})).writeto(folder / "faint.fits")
+    arguments = ("faint.fits", *MODEL, "--gain", "0.5", "--noise", "0.1", "--budget", "preview")
+    with pytest.warns(UserWarning, match="divided by 65535"):
+        code, out, err = call(monkeypatch, capsys, folder, *arguments, "--json", "-o", "faint")
+    assert code == 0, err
+    mean, header = fits.getdata(folder / "faint" / "mean.fits", header=True)
+    post = lu.load_posterior(folder / "faint" / "posterior.nc", prior=folder / "tiny.safetensors")
+    np.testing.assert_allclose(mean, post.mean, atol=1e-6)
+    assert "BUNIT" not in header
+    assert "scale of [0, 1]" in str(header["COMMENT"])
+    # What was noticed about the file stays with the report.
+    (note,) = json.loads(out)["notes"]
+    assert note in html.unescape((folder / "faint" / "report.html").read_text())
+
+
 def test_maps_finer_than_their_data_have_finer_coordinates(tmp_path):
     from astropy.io import fits
     from astropy.wcs import WCS
@@ -199,6 +219,8 @@ def bad_files(folder):
     np.save(folder / "empty.npy", np.zeros((0, 8)))
     np.save(folder / "holes.npy", np.where(np.eye(*SHAPE), np.nan, 0.5))
     np.save(folder / "seen.npy", np.full(SHAPE, 0.5))
+    np.save(folder / "cube.npy", np.full((5, *SHAPE), 0.5))
+    np.save(folder / "vector.npy", np.full(48, 0.5))
     (folder / "full").mkdir(exist_ok=True)
     (folder / "full" / "mine.txt").write_text("keep me")
     (folder / "afile").write_text("a file")
@@ -210,6 +232,8 @@ def bad_files(folder):
         (["missing.png"], ["missing.png", "no file"]),
         (["text.png"], ["text.png"]),
         (["wide.npy"], ["(9, 9)", "(6, 8)", "--resize"]),
+        (["cube.npy", "--resize"], ["(5, 6, 8)", "(height, width) is expected."]),
+        (["vector.npy", "--resize"], ["(48,)", "(6, 8)."]),
         (["nothing.npy"], ["nothing.npy", "missing pixels"]),
         (["empty.npy"], ["empty.npy", "no pixels"]),
         (["holes.npy", "--corrupt"], ["--corrupt"]),

@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,18 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from latentuq.data.observation import Observation
+from latentuq.data.scaling import Scaling
 from latentuq.errors import UserError
+from latentuq.operators import (
+    Blur,
+    Composed,
+    Downsample,
+    Gain,
+    Mask,
+    Operator,
+    RandomMask,
+    RegionMask,
+)
 from latentuq.posterior import NoiseLevel, Posterior
 from latentuq.report.collect import collect
 from latentuq.report.content import Content
@@ -41,6 +52,7 @@ def write_report(
     title: str,
     truth: Float[np.ndarray, "height width"] | None = None,
     observation: Observation | None = None,
+    notes: Sequence[str] = (),
     noise_level: NoiseLevel | None = None,
     samples: int = 500,
     command: str = "",
@@ -57,6 +69,7 @@ def write_report(
         title: Of the page.
         truth: The clean image, where it is known.
         observation: Where the data came from; with a FITS header, maps are written as FITS too.
+        notes: What was noticed when the data were read.
         noise_level: How the level of the noise was estimated, if it was.
         samples: Equally weighted draws of u and x in `posterior.nc`.
         command: That made it.
@@ -72,7 +85,10 @@ def write_report(
     content = collect(key, post, truth)
     imaged()
     facts = summarise(post, content)
+    facts["notes"] = [*notes]
     provenance = _provenance(post)
+    if notes:
+        provenance["notes"] = " ".join(notes)
     if noise_level is not None:
         provenance["estimated noise"] = str(noise_level)
         facts["noise"] = {
@@ -139,15 +155,20 @@ def _provenance(post: Posterior) -> dict[str, str]:
 
 
 def _write_fits(folder: Path, post: Posterior, observation: Observation) -> None:
-    """Maps in the units of the input, with its header."""
+    """Maps with the header of the input; in its units, unless the operator changes them."""
     try:
         from astropy.io import fits
     except ImportError as error:
         raise UserError("Writing FITS needs astropy: pip install latentuq[fits].") from error
     header = _adapted(observation.header, np.shape(post.mean), observation.values.shape)
+    scaling = observation.scaling
+    if post.problem is not None and not _keeps_units(post.problem.operator):
+        scaling = Scaling(0.0, 1.0)
+        header.remove("BUNIT", ignore_missing=True)
+        header.add_comment("On the prior's scale of [0, 1]: the operator changes units.")
     for name, values in (
-        ("mean", observation.scaling.from_unit(np.asarray(post.mean))),
-        ("std", observation.scaling.scale * np.asarray(post.std)),
+        ("mean", scaling.from_unit(np.asarray(post.mean))),
+        ("std", scaling.scale * np.asarray(post.std)),
     ):
         fits.writeto(
             folder / f"{name}.fits",
@@ -155,6 +176,17 @@ def _write_fits(folder: Path, post: Posterior, observation: Observation) -> None
             header,
             output_verify="silentfix+ignore",
         )
+
+
+def _keeps_units(operator: Operator) -> bool:
+    """Whether data have the units of the image that they are made of."""
+    if isinstance(operator, Composed):
+        return _keeps_units(operator.outer) and _keeps_units(operator.inner)
+    if isinstance(operator, Gain):
+        return bool(np.all(np.asarray(operator.gain) == 1))
+    if isinstance(operator, Blur):
+        return bool(np.isclose(np.sum(np.asarray(operator.psf)), 1, atol=1e-3))
+    return isinstance(operator, Mask | RandomMask | RegionMask | Downsample)
 
 
 def _adapted(header: Any, shape: tuple[int, ...], data_shape: tuple[int, ...]) -> Any:
