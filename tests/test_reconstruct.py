@@ -15,6 +15,7 @@ from PIL import Image
 
 import latentuq as lu
 from latentuq.cli import main
+from latentuq.posterior.misfit import show_p_value
 from latentuq.store import save_prior
 
 SHAPE = (6, 8)
@@ -99,7 +100,7 @@ def test_the_page_says_what_the_summary_says(report):
     for mode in facts["modes"]:
         assert f"<h3>{mode['weight']:.1%} <small>± {mode['weight_error']:.1%}" in page
     assert f"{facts['log_evidence']:.3f} ± {facts['log_evidence_error']:.3f}" in page
-    assert f"p-value {facts['predictive_p_value']:.2g}" in page
+    assert f"p-value {show_p_value(facts['predictive_p_value'])}" in html.unescape(page)
     assert "truth</figcaption>" in page
     assert f"off by {facts['rms_error_of_mean']:.3f}" in page
     assert "reconstruct clean.npy" in page

@@ -10,8 +10,9 @@ from importlib import resources
 import numpy as np
 from jaxtyping import UInt8
 
-from latentuq.inference.importance import khat_threshold
 from latentuq.posterior import Posterior
+from latentuq.posterior.misfit import show_p_value
+from latentuq.posterior.summary import khat_limit
 from latentuq.report.content import Content
 from latentuq.report.figures import (
     data_range,
@@ -201,7 +202,7 @@ def _plot(drawn: str, caption: str) -> str:
 
 def _certificate(post: Posterior) -> str:
     d = post.diagnostics
-    limit = khat_threshold(d.draws)
+    limit = khat_limit(d)
     numbers = {
         "ln evidence": f"{post.log_evidence:.3f} ± {post.log_evidence_error:.3f}",
         "k-hat": f"{d.khat:.2f} (usable up to {limit:.2f})",
@@ -214,7 +215,7 @@ def _certificate(post: Posterior) -> str:
     if d.reduced_chi_squared is not None:
         numbers["χ² per datum, deepest mode"] = f"{d.reduced_chi_squared:.2f}"
     if d.predictive_p_value is not None:
-        numbers["posterior predictive p-value"] = f"{d.predictive_p_value:.2g}"
+        numbers["posterior predictive p-value"] = show_p_value(d.predictive_p_value)
     return (
         f"<p>{html.escape(explain_verdict(post))}</p>"
         f"<details><summary>The numbers</summary>{_table(numbers)}</details>"
