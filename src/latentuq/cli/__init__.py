@@ -6,6 +6,7 @@ import time
 import warnings
 from typing import Any, NoReturn, cast
 
+from latentuq.cli.interrupts import insisting
 from latentuq.errors import UserError
 
 STARTED = time.perf_counter()
@@ -21,10 +22,11 @@ def main() -> NoReturn:
     warnings.formatwarning = lambda message, *_, **__: f"latentuq: {message}\n"
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        # An interrupt may come while this imports JAX.
-        from latentuq.cli.app import app
+        with insisting():
+            # An interrupt may come while this imports JAX.
+            from latentuq.cli.app import app
 
-        code = app(prog_name="latentuq", standalone_mode=False)
+            code = app(prog_name="latentuq", standalone_mode=False)
     except UserError as error:
         _fail(str(error), 2)
     except usage_error as error:
