@@ -99,7 +99,11 @@ def test_the_page_says_what_the_summary_says(report):
     ]
     for mode in facts["modes"]:
         assert f"<h3>{mode['weight']:.1%} <small>± {mode['weight_error']:.1%}" in page
-    assert f"{facts['log_evidence']:.3f} ± {facts['log_evidence_error']:.3f}" in page
+    evidence = f"{facts['log_evidence']:.3f} ± {facts['log_evidence_error']:.3f}"
+    assert evidence.replace("-", "−") in page
+    assert not re.search(
+        r"(?<![\w.-])-\d[^<>]*(</p>|</figcaption>|</td>)", page.split("made</h2>")[0]
+    )
     assert f"p-value {show_p_value(facts['predictive_p_value'])}" in html.unescape(page)
     assert "truth</figcaption>" in page
     assert f"off by {facts['rms_error_of_mean']:.3f}" in page

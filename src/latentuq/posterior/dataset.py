@@ -20,7 +20,14 @@ KIND = "latentuq posterior"
 FORMAT = 2
 # Not `draw`: groups inherit dimensions, and ArviZ's `draw` has another length.
 _DRAW = "weighted_draw"
-_PROVENANCE = ("latentuq_version", "jax_version", "model", "model_checksum", "command", "seed")
+_PACKAGES = ("latentuq", "jax", "jaxlib", "equinox", "numpy")
+_PROVENANCE = (
+    *(f"{package}_version" for package in _PACKAGES),
+    "model",
+    "model_checksum",
+    "command",
+    "seed",
+)
 _OPTIONAL = ("reduced_chi_squared", "predictive_p_value")
 _COUNTS = ("forwards", "gradients", "jacobians", "hessians")
 _FLOATS = ("khat", "ess", "missed_mass", "new_basin_chance")

@@ -26,7 +26,7 @@ from latentuq.operators import (
 from latentuq.posterior import NoiseLevel, Posterior
 from latentuq.report.collect import collect
 from latentuq.report.content import Content
-from latentuq.report.figures import DRAWING_MODULES, FIGURES, save_figures
+from latentuq.report.figures import DRAWING_MODULES, FIGURES, save_figures, true_minus
 from latentuq.report.html import make_page
 
 FILES = ("report.html", "summary.json", "posterior.nc", "mean.fits", "std.fits")
@@ -69,7 +69,7 @@ def write_report(
         title: Of the page.
         truth: The clean image, where it is known.
         observation: Where the data came from; with a FITS header, maps are written as FITS too.
-        notes: What was noticed when the data were read.
+        notes: Sentences for the page: what was noticed about the data, say.
         noise_level: How the level of the noise was estimated, if it was.
         samples: Equally weighted draws of u and x in `posterior.nc`.
         command: That made it.
@@ -87,8 +87,6 @@ def write_report(
     facts = summarise(post, content)
     facts["notes"] = [*notes]
     provenance = _provenance(post)
-    if notes:
-        provenance["notes"] = " ".join(notes)
     if noise_level is not None:
         provenance["estimated noise"] = str(noise_level)
         facts["noise"] = {
@@ -101,7 +99,7 @@ def write_report(
     figures.mkdir()
     finish = draw(content, figures)
     post.save(folder / "posterior.nc", samples=samples)
-    page = make_page(title, post, content, finish(), provenance)
+    page = make_page(title, post, content, finish(), provenance, notes)
     (folder / "report.html").write_text(page, encoding="utf-8")
     if observation is not None and observation.header is not None:
         _write_fits(folder, post, observation)
@@ -150,7 +148,7 @@ def summarise(post: Posterior, content: Content) -> dict[str, Any]:
 def _provenance(post: Posterior) -> dict[str, str]:
     rows = dict(post.provenance)
     if post.problem is not None:
-        rows["problem"] = post.problem.explain()
+        rows["problem"] = true_minus(post.problem.explain())
     return {name.replace("_", " "): value for name, value in rows.items() if value}
 
 
