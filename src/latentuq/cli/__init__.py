@@ -1,5 +1,6 @@
 """The `latentuq` command."""
 
+import os
 import signal
 import sys
 import time
@@ -42,10 +43,16 @@ def main() -> NoReturn:
     except MemoryError:
         _fail("There is not enough memory for this; use fewer or smaller images.", 2)
     if code == 130:
-        _fail("Interrupted.", 130)
+        _say("Interrupted.")
+        # Threads of XLA may still be at work: an orderly exit under them can crash.
+        os._exit(130)
     sys.exit(code)
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    print(f"latentuq: {message}", file=sys.stderr)
+    _say(message)
     sys.exit(code)
+
+
+def _say(message: str) -> None:
+    print(f"latentuq: {message}", file=sys.stderr, flush=True)
