@@ -112,7 +112,7 @@ def _data(content: Content) -> str:
 
 
 def _headline(post: Posterior) -> str:
-    word, reason = first_word(post), post.verdict.partition(":")[2].strip()
+    word, reason = first_word(post), true_minus(post.verdict.partition(":")[2].strip())
     items = "".join(f"<li>{html.escape(each)}</li>" for each in give_advice(post))
     advice = f"<p>What to try:</p><ul>{items}</ul>" if items else ""
     return (
