@@ -121,7 +121,7 @@ def test_every_wrong_file_is_named_in_one_sentence(tmp_path):
     np.savez(tmp_path / "object.npz", np.array([[None]]))
     np.save(tmp_path / "words.npy", np.array([["a"]]))
     np.save(tmp_path / "complex.npy", np.array([[1j]]))
-    np.save(tmp_path / "cube.npy", np.zeros((2, 3, 4)))
+    np.save(tmp_path / "cube.npy", np.zeros((4, 3, 2)))
     np.save(tmp_path / "empty.npy", np.zeros((0, 3)))
     pages = [Image.fromarray(BYTES)] * 2
     pages[0].save(tmp_path / "pages.tif", save_all=True, append_images=pages[1:])

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 import latentuq as lu
-from latentuq.posterior.misfit import WORST_FIT, check_fit
+from latentuq.posterior.misfit import WORST_FIT, check_fit, show_p_value
 
 
 @pytest.fixture(scope="module")
@@ -47,10 +47,30 @@ def test_data_that_only_an_impossible_u_explains_turn_it_too(base):
     assert post.verdict.startswith("unreliable: the data do not")
 
 
-def test_a_verdict_that_is_bad_already_stays(base):
-    assert check_fit("unreliable: no.", 1e-9) == "unreliable: no."
+def test_the_misfit_comes_before_other_reasons():
+    verdict = check_fit("unreliable: a heavy tail.", 1e-9)
+    assert verdict.startswith("unreliable: the data do not look like what the model makes")
+    assert verdict.endswith("(posterior predictive p-value < 0.001); besides, a heavy tail.")
+
+
+def test_a_good_fit_changes_nothing():
+    assert check_fit("unreliable: no.", 0.5) == "unreliable: no."
     assert check_fit("reliable: yes.", None) == "reliable: yes."
     assert check_fit("reliable: yes.", 0.5) == "reliable: yes."
+
+
+@pytest.mark.parametrize(
+    ("p_value", "shown"),
+    [(0.0, "< 0.001"), (0.0123, "0.012"), (0.97, "0.97"), (0.994, "> 0.99"), (1.0, "> 0.99")],
+)
+def test_near_0_and_1_a_p_value_is_a_bound(p_value, shown):
+    assert show_p_value(p_value) == shown
+
+
+def test_a_preview_states_the_limit_of_its_verdict(base):
+    post = solve(base, base.simulate(jax.random.key(3)).y)
+    assert "(usable up to 0.30)" in post.summary()
+    assert "below 0.30" in post.verdict
 
 
 def test_it_is_saved_with_the_posterior(base, tmp_path):

@@ -1,5 +1,6 @@
 import dataclasses
 import math
+import resource
 import sys
 
 import jax
@@ -418,6 +419,22 @@ class TestFiles:
         with xarray.open_dataset(saved) as dataset:
             np.testing.assert_array_equal(dataset["mean"], post.mean)
 
+    def test_it_opens_as_a_tree(self, saved, post):
+        with xarray.open_datatree(saved, engine="h5netcdf") as tree:
+            assert tree["posterior"].sizes["draw"] == 500
+            assert tree.sizes["weighted_draw"] == len(post.draws)
+
+    @pytest.mark.parametrize("size", [1_000, 50_000, 150_000])
+    def test_a_full_disk_is_one_sentence(self, post, tmp_path, size):
+        before = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+        try:
+            with pytest.raises(UserError, match=r"Cannot write .*post\.nc: file too large\.$"):
+                post.save(tmp_path / "post.nc")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert not list(tmp_path.iterdir())
+
     def test_round_trip(self, saved, post, problem):
         loaded = load_posterior(saved, prior=problem.prior)
         before, after = jax.tree.leaves(post.inference), jax.tree.leaves(loaded.inference)
@@ -518,9 +535,9 @@ class TestFiles:
         with pytest.raises(UserError, match="not a posterior of latentuq"):
             load_posterior(path)
         with xarray.open_dataset(saved) as dataset:
-            dataset.attrs["format"] = 2
+            dataset.attrs["format"] = 1
             dataset.to_netcdf(path, engine="h5netcdf")
-        with pytest.raises(UserError, match="has format 2"):
+        with pytest.raises(UserError, match="has format 1"):
             load_posterior(path)
 
 

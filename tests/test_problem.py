@@ -483,6 +483,9 @@ def test_explains_itself():
     # 0.01 of 0.01 + 0.04.
     assert "20% of the variance" in text
     assert "\n" not in text
+    assert "is seen through Mask(" in text
+    direct = InverseProblem(make_prior(0.1), Gain(1.0), GaussianNoise(0.2), y).explain()
+    assert "is observed as a whole: 48 of 48 data" in direct
     levels = InverseProblem(make_prior(0.1), Mask(mask), GaussianNoise(0.1 + y), y).explain()
     assert "standard deviation 0.164 to 1.1." in levels
     silent = InverseProblem(make_prior(0.1), Mask(mask), GaussianNoise(0.0), y).explain()

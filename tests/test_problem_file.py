@@ -1,6 +1,7 @@
 import dataclasses
 import os
 import tomllib
+import warnings
 
 import jax.numpy as jnp
 import numpy as np
@@ -322,3 +323,29 @@ def test_the_options_make_a_command():
 
     result = CliRunner().invoke(app, ["--mask", "box:0,0,1,1", "--noise", "0.1"])
     assert result.stdout == "Mask(8x6) GaussianNoise(0.1)\n"
+
+
+def test_noise_maps_in_fits_are_in_the_units_of_the_data(tmp_path):
+    from astropy.io import fits
+
+    path = tmp_path / "error.fits"
+    fits.PrimaryHDU(np.full(SHAPE, 51, np.uint8)).writeto(path)
+    for flags, expected in (
+        (ProblemFlags(noise=str(path)), 51 / 65535),
+        (ProblemFlags(variance=str(path)), np.sqrt(51) / 65535),
+    ):
+        noise = problem_from_flags(flags, SHAPE, scale=65535.0, fits=True).noise
+        np.testing.assert_allclose(noise.std, expected, rtol=1e-6)
+    noise = problem_from_flags(ProblemFlags(noise=str(path)), SHAPE, scale=255.0).noise
+    np.testing.assert_allclose(noise.std, 0.2, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("flags", "hint"),
+    [(ProblemFlags(noise="25.5"), "0.1"), (ProblemFlags(variance="650"), "0.01")],
+)
+def test_a_noise_level_in_the_units_of_the_file_is_noticed(flags, hint):
+    with pytest.warns(UserWarning, match=rf"divided by 255, give {hint} instead"):
+        problem_from_flags(flags, SHAPE, scale=255.0)
+    with warnings.catch_warnings(action="error"):
+        problem_from_flags(flags, SHAPE)

@@ -1,5 +1,6 @@
 """`latentuq reconstruct` as a person uses it, with a prior small enough for tests."""
 
+import html
 import json
 import re
 import subprocess
@@ -14,6 +15,7 @@ from PIL import Image
 
 import latentuq as lu
 from latentuq.cli import main
+from latentuq.posterior.misfit import show_p_value
 from latentuq.store import save_prior
 
 SHAPE = (6, 8)
@@ -97,8 +99,12 @@ def test_the_page_says_what_the_summary_says(report):
     ]
     for mode in facts["modes"]:
         assert f"<h3>{mode['weight']:.1%} <small>± {mode['weight_error']:.1%}" in page
-    assert f"{facts['log_evidence']:.3f} ± {facts['log_evidence_error']:.3f}" in page
-    assert f"p-value {facts['predictive_p_value']:.2g}" in page
+    evidence = f"{facts['log_evidence']:.3f} ± {facts['log_evidence_error']:.3f}"
+    assert evidence.replace("-", "−") in page
+    assert not re.search(
+        r"(?<![\w.-])-\d[^<>]*(</p>|</figcaption>|</td>)", page.split("made</h2>")[0]
+    )
+    assert f"p-value {show_p_value(facts['predictive_p_value'])}" in html.unescape(page)
     assert "truth</figcaption>" in page
     assert f"off by {facts['rms_error_of_mean']:.3f}" in page
     assert "reconstruct clean.npy" in page
@@ -164,6 +170,25 @@ def test_fits_keeps_units_and_coordinates(monkeypatch, capsys, folder):
     assert "--quality" in err
 
 
+def test_maps_behind_a_gain_have_no_units(monkeypatch, capsys, folder):
+    from astropy.io import fits
+
+    counts = np.rint(30000 * np.clip(np.load(folder / "clean.npy"), 0, 1)).astype(np.int16)
+    fits.PrimaryHDU(counts, fits.Header({"BUNIT": "Jy"})).writeto(folder / "faint.fits")
+    arguments = ("faint.fits", *MODEL, "--gain", "0.5", "--noise", "0.1", "--budget", "preview")
+    with pytest.warns(UserWarning, match="divided by 65535"):
+        code, out, err = call(monkeypatch, capsys, folder, *arguments, "--json", "-o", "faint")
+    assert code == 0, err
+    mean, header = fits.getdata(folder / "faint" / "mean.fits", header=True)
+    post = lu.load_posterior(folder / "faint" / "posterior.nc", prior=folder / "tiny.safetensors")
+    np.testing.assert_allclose(mean, post.mean, atol=1e-6)
+    assert "BUNIT" not in header
+    assert "scale of [0, 1]" in str(header["COMMENT"])
+    # What was noticed about the file stays with the report.
+    (note,) = json.loads(out)["notes"]
+    assert note in html.unescape((folder / "faint" / "report.html").read_text())
+
+
 def test_maps_finer_than_their_data_have_finer_coordinates(tmp_path):
     from astropy.io import fits
     from astropy.wcs import WCS
@@ -199,6 +224,8 @@ def bad_files(folder):
     np.save(folder / "empty.npy", np.zeros((0, 8)))
     np.save(folder / "holes.npy", np.where(np.eye(*SHAPE), np.nan, 0.5))
     np.save(folder / "seen.npy", np.full(SHAPE, 0.5))
+    np.save(folder / "cube.npy", np.full((5, *SHAPE), 0.5))
+    np.save(folder / "vector.npy", np.full(48, 0.5))
     (folder / "full").mkdir(exist_ok=True)
     (folder / "full" / "mine.txt").write_text("keep me")
     (folder / "afile").write_text("a file")
@@ -210,6 +237,8 @@ def bad_files(folder):
         (["missing.png"], ["missing.png", "no file"]),
         (["text.png"], ["text.png"]),
         (["wide.npy"], ["(9, 9)", "(6, 8)", "--resize"]),
+        (["cube.npy", "--resize"], ["(5, 6, 8)", "(height, width) is expected."]),
+        (["vector.npy", "--resize"], ["(48,)", "(6, 8)."]),
         (["nothing.npy"], ["nothing.npy", "missing pixels"]),
         (["empty.npy"], ["empty.npy", "no pixels"]),
         (["holes.npy", "--corrupt"], ["--corrupt"]),

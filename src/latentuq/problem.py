@@ -15,7 +15,7 @@ from latentuq.arrays import read_real, to_device
 from latentuq.covariance import DenseWhitening, Whitening, factor, pull_back
 from latentuq.errors import UserError
 from latentuq.noise import GaussianNoise
-from latentuq.operators import Operator
+from latentuq.operators import Gain, Operator
 from latentuq.prior import GenerativePrior, ModelError
 from latentuq.programs import program
 
@@ -211,7 +211,7 @@ class InverseProblem(eqx.Module):
         share = model_variance.sum() / (model_variance.sum() + noise_variance.sum())
         values = np.asarray(self.y)[observed]
         return (
-            f"An image of {_size(self.prior.shape)} pixels is seen through {self.operator!r}:"
+            f"An image of {_size(self.prior.shape)} pixels is {self._seen(count == total)}:"
             f" {count} of {total} data are observed, with values from {values.min():.3g} to"
             f" {values.max():.3g} and {_noise_in_words(self.noise, noise_variance)}. Given u, the"
             f" generator's error adds a standard deviation of"
@@ -222,6 +222,12 @@ class InverseProblem(eqx.Module):
     # Compared by identity: `jax.jit(problem.log_density)` needs a hash, which arrays lack.
     def __hash__(self) -> int:
         return id(self)
+
+    def _seen(self, whole: bool) -> str:
+        operator = self.operator
+        if isinstance(operator, Gain) and np.all(np.asarray(operator.gain) == 1):
+            return "observed as a whole" if whole else "observed directly"
+        return f"seen through {operator!r}"
 
     def __eq__(self, other: object) -> bool:
         return self is other

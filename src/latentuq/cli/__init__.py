@@ -1,11 +1,13 @@
 """The `latentuq` command."""
 
+import os
 import signal
 import sys
 import time
 import warnings
 from typing import Any, NoReturn, cast
 
+from latentuq.cli.interrupts import insisting
 from latentuq.errors import UserError
 
 STARTED = time.perf_counter()
@@ -21,10 +23,11 @@ def main() -> NoReturn:
     warnings.formatwarning = lambda message, *_, **__: f"latentuq: {message}\n"
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        # An interrupt may come while this imports JAX.
-        from latentuq.cli.app import app
+        with insisting():
+            # An interrupt may come while this imports JAX.
+            from latentuq.cli.app import app
 
-        code = app(prog_name="latentuq", standalone_mode=False)
+            code = app(prog_name="latentuq", standalone_mode=False)
     except UserError as error:
         _fail(str(error), 2)
     except usage_error as error:
@@ -40,10 +43,16 @@ def main() -> NoReturn:
     except MemoryError:
         _fail("There is not enough memory for this; use fewer or smaller images.", 2)
     if code == 130:
-        _fail("Interrupted.", 130)
+        _say("Interrupted.")
+        # Threads of XLA may still be at work: an orderly exit under them can crash.
+        os._exit(130)
     sys.exit(code)
 
 
 def _fail(message: str, code: int) -> NoReturn:
-    print(f"latentuq: {message}", file=sys.stderr)
+    _say(message)
     sys.exit(code)
+
+
+def _say(message: str) -> None:
+    print(f"latentuq: {message}", file=sys.stderr, flush=True)

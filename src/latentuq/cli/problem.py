@@ -40,6 +40,7 @@ def problem(
 
     Gain, blur, downsampling, projection and matrix act in this order, the mask last.
     """
+    from latentuq.data.images import is_fits
     from latentuq.problem import InverseProblem
     from latentuq.problem_file import in_prior_units, read_array, save_problem
     from latentuq.store import embedded_models, load_prior
@@ -61,8 +62,10 @@ def problem(
         covariance=covariance,
         problem=from_file,
     )
-    content = options.problem_from_flags(flags, prior.shape)
-    y = in_prior_units(read_array(data), prior)
+    raw = read_array(data)
+    scale = prior.scaling.scale if raw.dtype.kind in "uib" else 1.0
+    content = options.problem_from_flags(flags, prior.shape, scale, is_fits(data))
+    y = in_prior_units(raw, prior)
     stated = InverseProblem(prior, content.operator, content.noise, y)
     # A model file is named relative to the problem file, so that both can move together.
     name = model if model in embedded_models() else os.path.relpath(model, output.parent)

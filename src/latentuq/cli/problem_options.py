@@ -3,6 +3,7 @@
 JAX is imported by the functions that need it: commands that merely show their help do not.
 """
 
+import warnings
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -73,7 +74,8 @@ NoiseOption = Annotated[
     typer.Option(
         "--noise",
         metavar="SIGMA|FILE",
-        help="Standard deviation of the noise: a number, or a map of the data's shape.",
+        help="Standard deviation of the noise: a number on the scale of [0, 1], or a map of the"
+        " data's shape.",
     ),
 ]
 VarianceOption = Annotated[
@@ -107,8 +109,15 @@ class ProblemFlags(NamedTuple):
     quality: str | None = None
 
 
+class _Units(NamedTuple):
+    """What the data were divided by, and whether they came from a FITS file."""
+
+    scale: float
+    fits: bool
+
+
 def problem_from_flags(
-    flags: ProblemFlags, shape: tuple[int, ...], scale: float = 1.0
+    flags: ProblemFlags, shape: tuple[int, ...], scale: float = 1.0, fits: bool = False
 ) -> "ProblemFile":
     """Turns flags into operator and noise for images of one shape.
 
@@ -118,7 +127,8 @@ def problem_from_flags(
     Args:
         flags: The flags as given.
         shape: Shape of the prior's images.
-        scale: What the data were divided by; maps of the noise are in the data's units.
+        scale: What the data were divided by.
+        fits: Whether the data came from a FITS file: then maps of the noise are in their units.
     """
     from latentuq.problem_file import ProblemFile, read_problem_file
 
@@ -130,7 +140,7 @@ def problem_from_flags(
             )
         content = read_problem_file(flags.problem)
         return content._replace(operator=content.operator.bind(shape))
-    return ProblemFile(_operator(flags, shape), _noise(flags, scale))
+    return ProblemFile(_operator(flags, shape), _noise(flags, _Units(scale, fits)))
 
 
 def _operator(flags: ProblemFlags, shape: tuple[int, ...]) -> "Operator":
@@ -171,7 +181,7 @@ def _blur(text: str, boundary: str) -> "Operator":
     return Blur(sigma, *map(int, sides), boundary=boundary)
 
 
-def _noise(flags: ProblemFlags, scale: float) -> "GaussianNoise":
+def _noise(flags: ProblemFlags, units: _Units) -> "GaussianNoise":
     from latentuq.noise import GaussianNoise
     from latentuq.problem_file import read_array
 
@@ -181,18 +191,35 @@ def _noise(flags: ProblemFlags, scale: float) -> "GaussianNoise":
     if flags.covariance is not None:
         return GaussianNoise(covariance=read_array(flags.covariance))
     if flags.variance is not None:
-        return GaussianNoise(variance=_noise_level(flags.variance, scale, power=2))
-    return GaussianNoise(0.0 if flags.noise is None else _noise_level(flags.noise, scale, power=1))
+        return GaussianNoise(variance=_noise_level(flags.variance, units, power=2))
+    return GaussianNoise(0.0 if flags.noise is None else _noise_level(flags.noise, units, power=1))
 
 
-def _noise_level(text: str, scale: float, power: int) -> float | list[float] | np.ndarray:
-    """Numbers are on the scale of [0, 1]; whole numbers of a map have the range of their kind."""
+def _noise_level(text: str, units: _Units, power: int) -> float | list[float] | np.ndarray:
+    """Standard deviations (power 1) or variances (power 2) on the scale of [0, 1].
+
+    Numbers are on it already. Maps are in the units of the data if these or the maps are FITS;
+    otherwise whole numbers of a map have the range of their kind.
+    """
+    from latentuq.data.images import is_fits
     from latentuq.data.observation import full_scale
 
     values = _numbers_or_array(text)
-    if not isinstance(values, np.ndarray):
-        return values
-    return values / (full_scale(values) if values.dtype.kind in "ui" else scale) ** power
+    if isinstance(values, np.ndarray):
+        if units.fits or is_fits(text):
+            return values / units.scale**power
+        if values.dtype.kind in "ui":
+            values = values / full_scale(values) ** power
+    highest = float(np.max(values, initial=0))
+    if highest > 1 and units.scale > 1:
+        flag = "--noise" if power == 1 else "--variance"
+        warnings.warn(
+            f"{flag} {text} reaches {highest:.3g} on the scale of [0, 1]; if it is in the units"
+            f" of the data, which were divided by {units.scale:g}, give"
+            f" {highest / units.scale**power:.2g} instead.",
+            stacklevel=2,
+        )
+    return values
 
 
 def _numbers_or_array(text: str) -> float | list[float] | np.ndarray:

@@ -11,6 +11,7 @@ import typer
 from latentuq.cli import problem_options as options
 from latentuq.cli.ahead import importing
 from latentuq.cli.drawing import drawing
+from latentuq.cli.notes import noting
 from latentuq.cli.progress import SEARCHING, Bar, Stages
 from latentuq.errors import UserError
 
@@ -29,7 +30,7 @@ def reconstruct(
         typer.Argument(
             metavar="IMAGE",
             help="The observation: png, tif, npy, npz or fits (file.fits[1] chooses an extension)."
-            " NaN marks missing pixels; 8 and 16 bits are scaled to [0, 1].",
+            " NaN marks missing pixels; whole numbers are scaled to [0, 1], colour to grey.",
         ),
     ],
     output: Annotated[
@@ -53,7 +54,7 @@ def reconstruct(
         typer.Option(
             "--noise",
             metavar="SIGMA|FILE|auto",
-            help="Standard deviation of the noise on the data's scale: a number, a map of the"
+            help="Standard deviation of the noise: a number on the scale of [0, 1], a map of the"
             " data's shape, or auto to estimate it.",
         ),
     ] = None,
@@ -107,9 +108,10 @@ def reconstruct(
     folder = output or Path(f"{Path(image.partition('[')[0]).stem}-report")
     with staged_folder(folder, force, FILES) as staged, drawing() as draw:
         prior = _prior(model, from_file)
-        observation = read_observation(image, prior.scaling)
         data_key, noise_key, solve_key, report_key = jax.random.split(jax.random.key(seed), 4)
-        problem, truth = _state(data_key, prior, flags, observation, corrupt, resize)
+        with noting() as notes:
+            observation = read_observation(image, prior.scaling)
+            problem, truth = _state(data_key, prior, flags, observation, corrupt, resize)
         stages.mark("start-up")
         level = None
 
@@ -134,6 +136,7 @@ def reconstruct(
                 title=f"{Path(image).name} under {prior.card.name}",
                 truth=truth,
                 observation=observation,
+                notes=notes,
                 noise_level=level,
                 samples=samples,
                 command=shlex.join(["latentuq", *sys.argv[1:]]),
@@ -181,15 +184,15 @@ def _state(
     from latentuq.data.observation import resize
     from latentuq.problem import InverseProblem, observe
 
-    # Maps of the noise in FITS files have the units of the data.
-    scale = 1.0 if observation.header is None else observation.scaling.scale
-    content = options.problem_from_flags(flags, prior.shape, scale)
+    scale, fits = observation.scaling.scale, observation.header is not None
+    content = options.problem_from_flags(flags, prior.shape, scale, fits)
     wanted = prior.shape if corrupt else content.operator.output_shape
     values = observation.values
     if values.shape != wanted:
         source = f"the images of {prior.card.name}" if corrupt else "the data of this problem"
-        if not resized or len(wanted) != 2:
-            offer = "; --resize changes it" if len(wanted) == 2 else ""
+        resizable = len(wanted) == values.ndim == 2
+        if not resized or not resizable:
+            offer = "; --resize changes it" if resizable else ""
             raise UserError(
                 f"The image has shape {values.shape}, but {source} have shape {wanted}{offer}."
             )

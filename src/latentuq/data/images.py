@@ -12,13 +12,16 @@ import numpy as np
 from latentuq.errors import UserError
 from latentuq.files import atomic_path
 
+# Of red, green and blue in grey, as Pillow converts.
+_LUMA = np.array([0.299, 0.587, 0.114])
 _GREY_MODES = ("L", "I", "F", "I;16", "I;16B", "I;16L", "I;16N")
 
 
 def read_image(path: str | os.PathLike[str]) -> np.ndarray:
     """Return the one image a file holds, as a 2-D array in the file's own units and precision.
 
-    Colour is converted to grey with a warning. NaN is kept: it marks missing pixels.
+    Colour (in arrays: a last axis of 3 or 4) is reduced to grey with a warning. NaN is kept: it
+    marks missing pixels.
 
     Args:
         path: A `.png`, `.tif`, `.npy`, `.npz` (one array, or an entry `image`) or `.fits` file;
@@ -36,6 +39,8 @@ def read_image(path: str | os.PathLike[str]) -> np.ndarray:
         raise UserError(f"{path} has no extensions: leave out [{extension}].")
     found = _read_fits(path, extension) if extension is not None else reader(path)
     image = real_values(found, str(path))
+    if image.ndim == 3 and reader in (read_npy, _read_npz_image):
+        image = reduce_colour(image, str(path))
     if image.ndim != 2 or image.size == 0:
         raise UserError(f"{path} has shape {image.shape} where (height, width) is expected.")
     return image
@@ -47,6 +52,21 @@ def read_array(path: str | os.PathLike[str]) -> np.ndarray:
         return read_image(path)
     path = existing_file(path)
     return real_values(read_npy(path), str(path))
+
+
+def reduce_colour(array: np.ndarray, name: str) -> np.ndarray:
+    """Grey for an array whose last axis is red, green, blue and perhaps opacity.
+
+    Said in a warning, unless the array is grey already.
+    """
+    if array.ndim != 3 or array.shape[2] not in (3, 4) or 0 in array.shape:
+        raise UserError(f"{name} has shape {array.shape} where (height, width) is expected.")
+    colour, opacity = array[..., :3], array[..., 3:]
+    if np.all(colour == colour[..., :1]) and np.all(opacity == opacity.max(initial=0)):
+        return colour[..., 0]
+    warnings.warn(f"{name} has colour or transparency: reduced to grey.", stacklevel=4)
+    grey = colour @ _LUMA
+    return grey if array.dtype.kind == "f" else np.rint(grey).astype(array.dtype)
 
 
 def write_image(path: str | os.PathLike[str], array: object) -> None:
@@ -85,11 +105,16 @@ def split_extension(path: str | os.PathLike[str]) -> tuple[Path, str | None]:
     return Path(name), extension
 
 
+def is_fits(path: str | os.PathLike[str]) -> bool:
+    """Whether the name is one of a FITS file, or of an extension of one."""
+    return split_extension(path)[0].suffix.lower() in (".fits", ".fit", ".fts")
+
+
 def read_fits_header(path: str | os.PathLike[str]) -> Any | None:
     """The header of the image that `read_image` reads from a FITS file; None for other files."""
-    path, extension = split_extension(path)
-    if path.suffix.lower() not in (".fits", ".fit", ".fts"):
+    if not is_fits(path):
         return None
+    path, extension = split_extension(path)
     with _fits_image(existing_file(path), extension) as unit:
         return unit.header.copy()
 

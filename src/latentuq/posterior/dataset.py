@@ -17,8 +17,17 @@ if TYPE_CHECKING:
     import xarray
 
 KIND = "latentuq posterior"
-FORMAT = 1
-_PROVENANCE = ("latentuq_version", "jax_version", "model", "model_checksum", "command", "seed")
+FORMAT = 2
+# Not `draw`: groups inherit dimensions, and ArviZ's `draw` has another length.
+_DRAW = "weighted_draw"
+_PACKAGES = ("latentuq", "jax", "jaxlib", "equinox", "numpy")
+_PROVENANCE = (
+    *(f"{package}_version" for package in _PACKAGES),
+    "model",
+    "model_checksum",
+    "command",
+    "seed",
+)
 _OPTIONAL = ("reduced_chi_squared", "predictive_p_value")
 _COUNTS = ("forwards", "gradients", "jacobians", "hessians")
 _FLOATS = ("khat", "ess", "missed_mass", "new_basin_chance")
@@ -68,9 +77,9 @@ def make_dataset(contents: Contents) -> "xarray.Dataset":
         "weight_errors": (("mode",), inference.weight_errors),
         "log_densities": (("mode",), inference.log_densities),
         "el2o": (("mode",), np.asarray(inference.diagnostics.el2o, np.float64)),
-        "draws": (("draw", "latent"), draws.draws),
-        "log_weights": (("draw",), draws.log_weights),
-        "draw_log_densities": (("draw",), draws.log_densities),
+        "draws": ((_DRAW, "latent"), draws.draws),
+        "log_weights": ((_DRAW,), draws.log_weights),
+        "draw_log_densities": ((_DRAW,), draws.log_densities),
         "log_evidence": ((), draws.log_evidence),
         "log_evidence_error": ((), draws.log_evidence_error),
     }
@@ -107,7 +116,7 @@ def make_rest(inference: Inference) -> "xarray.Dataset":
         "component_log_weights": (("component",), mixture.log_weights),
         "component_means": (("component", "latent"), mixture.means),
         "component_factors": (("component", "latent", "latent_2"), mixture.factors),
-        "log_proposals": (("draw",), inference.draws.log_proposals),
+        "log_proposals": ((_DRAW,), inference.draws.log_proposals),
         "khat": ((), inference.draws.khat),
         "ess": ((), inference.draws.ess),
         "search_log_densities": (("start",), search.log_densities),
@@ -142,7 +151,7 @@ def make_samples(
 
 def read_contents(root: "xarray.Dataset", rest: "xarray.Dataset") -> Contents:
     """What `make_dataset` and `make_rest` were given, but for the problem."""
-    for dim in ("mode", "latent", "draw"):
+    for dim in ("mode", "latent", _DRAW):
         if root.sizes[dim] != rest.sizes[dim]:
             raise ValueError(f"{root.sizes[dim]} and {rest.sizes[dim]} entries along {dim}")
     values = {name: jnp.asarray(variable.values) for name, variable in root.variables.items()}

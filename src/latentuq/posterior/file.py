@@ -6,6 +6,7 @@ them; `inference` what else the inference returned; `problem` the problem, as th
 arrays of a problem file.
 """
 
+import io
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -48,14 +49,15 @@ def write_posterior(
             stored = _pack_problem(contents.problem)
         except UserError as error:
             root.attrs["no_problem"] = f"The file does not hold the problem: {error}"
+    # In memory first: on a full disk HDF5 raises anything, and may crash when it closes the file.
+    buffer = io.BytesIO()
+    root.to_netcdf(buffer, engine="h5netcdf")
+    groups = {"inference": make_rest(contents.inference), "posterior": samples, "problem": stored}
+    for name, group in groups.items():
+        if group is not None:
+            group.to_netcdf(buffer, mode="a", group=name, engine="h5netcdf")
     with atomic_path(path) as beside:
-        root.to_netcdf(beside, engine="h5netcdf")
-        rest = make_rest(contents.inference)
-        rest.to_netcdf(beside, mode="a", group="inference", engine="h5netcdf")
-        if samples is not None:
-            samples.to_netcdf(beside, mode="a", group="posterior", engine="h5netcdf")
-        if stored is not None:
-            stored.to_netcdf(beside, mode="a", group="problem", engine="h5netcdf")
+        beside.write_bytes(buffer.getbuffer())
 
 
 def read_posterior(path: str | Path, prior: GenerativePrior | str | Path | None) -> Contents:

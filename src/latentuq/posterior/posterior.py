@@ -217,7 +217,7 @@ class Posterior:
         """Everything as one labelled dataset.
 
         Modes, their weights, errors, log densities, chi-squared and images along `mode`; weighted
-        draws of u along `draw`; maps of x along `row` and `column`, quantiles also along
+        draws of u along `weighted_draw`; maps of x along `row` and `column`, quantiles also along
         `quantile`; evidence; verdict, diagnostics, versions, model and key as attributes. The
         draws carry `log_weights`: programs that expect equally weighted draws, such as ArviZ, want
         `sample` instead, as one chain, or the file that `save` writes.

@@ -4,7 +4,9 @@ import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
+import equinox
 import jax
+import jaxlib
 import numpy as np
 from jaxtyping import Array, Float, Key
 
@@ -137,4 +139,5 @@ def _infer(
 
 
 def _versions() -> dict[str, str]:
-    return {"latentuq_version": latentuq.__version__, "jax_version": jax.__version__}
+    modules = (latentuq, jax, jaxlib, equinox, np)
+    return {f"{module.__name__}_version": module.__version__ for module in modules}

@@ -2,8 +2,11 @@
 
 from jaxtyping import Array, Float
 
+from latentuq.inference.answer import GAUSSIAN_KHAT
+from latentuq.inference.engine import BUDGETS
 from latentuq.inference.importance import khat_threshold
-from latentuq.inference.result import Inference
+from latentuq.inference.result import Diagnostics, Inference
+from latentuq.posterior.misfit import show_p_value
 
 # Rows of the table of modes, and weights in one line.
 _MOST_ROWS = 10
@@ -29,6 +32,7 @@ def tabulate(inference: Inference, chi_squared: Float[Array, " modes"] | None) -
         chi_squared: Of the data at each mode; None without data.
     """
     found, weights = inference.diagnostics, inference.weights
+    limit = khat_limit(found)
     lines = [f"{'mode':>4}  {'weight':>16}  {'-ln p(u|y)':>10}  {'chi-squared':>11}"]
     for mode in range(min(len(weights), _MOST_ROWS)):
         weight = f"{weights[mode]:.4f} +- {inference.weight_errors[mode]:.4f}"
@@ -41,16 +45,22 @@ def tabulate(inference: Inference, chi_squared: Float[Array, " modes"] | None) -
         lines.append(f"and {len(weights) - _MOST_ROWS} more of weight {rest:.4f} together")
     lines += [
         _evidence(inference),
-        f"k-hat {found.khat:.2f} (usable up to {khat_threshold(found.draws):.2f}), effective draws"
-        f" {found.ess:.0f} of {found.draws}",
+        f"k-hat {found.khat:.2f} (usable up to {limit:.2f}), effective draws {found.ess:.0f} of"
+        f" {found.draws}",
         f"missed mass {found.missed_mass:.2g}, chance that one more start finds a new basin"
         f" {found.new_basin_chance:.2g}",
     ]
     if found.reduced_chi_squared is not None:
         lines.append(f"chi-squared per datum {found.reduced_chi_squared:.2f} at the deepest mode")
     if found.predictive_p_value is not None:
-        lines.append(f"posterior predictive p-value {found.predictive_p_value:.2g}")
+        lines.append(f"posterior predictive p-value {show_p_value(found.predictive_p_value)}")
     return "\n".join([*lines, inference.verdict])
+
+
+def khat_limit(diagnostics: Diagnostics) -> float:
+    """The k-hat that the verdict allows: a preview, which refines nothing, needs a lower one."""
+    preview = diagnostics.draws <= BUDGETS["preview"].draws
+    return GAUSSIAN_KHAT if preview else khat_threshold(diagnostics.draws)
 
 
 def _evidence(inference: Inference) -> str:

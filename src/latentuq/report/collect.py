@@ -7,7 +7,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from latentuq.errors import UserError
 from latentuq.inference.chance import host_generator
-from latentuq.inference.importance import systematic_index
+from latentuq.inference.importance import effective_sample_size, systematic_index
 from latentuq.inference.membership import responsibilities
 from latentuq.posterior import Posterior
 from latentuq.posterior.maps import draw_images
@@ -58,9 +58,7 @@ def collect(
         np.full(len(weights), np.nan) if post.chi_squared is None else post.chi_squared
     )
     for mode in shown:
-        within = _images_of_mode(
-            jax.random.fold_in(mode_key, mode), post, problem, mode, shares[:, mode]
-        )
+        within = _images_of_mode(jax.random.fold_in(mode_key, mode), post, problem, mode, shares)
         cards.append(
             ModeCard(
                 image=mode_images[mode],
@@ -111,12 +109,11 @@ def _images_of_mode(
     post: Posterior,
     problem: InverseProblem,
     mode: int,
-    shares: Float[np.ndarray, " draws"],
+    shares: Float[np.ndarray, "draws modes"],
 ) -> Float[np.ndarray, "n height width"]:
-    """Clean images that belong to one mode, given how much of each draw does."""
+    """Clean images that belong to one mode, given how much of each draw belongs to each."""
     choose_key, image_key = jax.random.split(key)
-    with np.errstate(divide="ignore"):
-        log_weights = np.asarray(post.log_weights, np.float64) + np.log(shares)
+    log_weights = _within_mode(np.asarray(post.log_weights, np.float64), shares, mode)
     rng = host_generator(choose_key)
     us = np.tile(np.asarray(post.modes)[mode], (_PER_MODE, 1))
     if np.isfinite(log_weights).any():
@@ -124,6 +121,20 @@ def _images_of_mode(
         us = np.asarray(post.draws)[chosen]
     keys = spread_keys(image_key, _PER_MODE)
     return np.asarray(draw_images(keys, problem, jax.device_put(us)))
+
+
+def _within_mode(
+    log_weights: Float[np.ndarray, " draws"], shares: Float[np.ndarray, "draws modes"], mode: int
+) -> Float[np.ndarray, " draws"]:
+    """Weights of the draws whose most probable mode this is, the others have none.
+
+    Where those are too few, every draw counts as much as it belongs to the mode.
+    """
+    own = np.where(np.argmax(shares, axis=1) == mode, log_weights, -np.inf)
+    if effective_sample_size(own) >= _CARD_SAMPLES:
+        return own
+    with np.errstate(divide="ignore"):
+        return log_weights + np.log(shares[:, mode])
 
 
 def _replicates(
@@ -164,11 +175,8 @@ def _components(images: Float[np.ndarray, "n height width"]) -> tuple[Component,
 
 def _latent_view(key: Key[Array, ""], post: Posterior, shown: list[int]) -> LatentView:
     """Two directions: what parts the two heaviest modes, if there are two, and the widest left."""
-    sample_key, mode_key = jax.random.split(key)
-    us = np.asarray(post.sample(sample_key, _POINTS), np.float64)
-    shares = _shares(post, us)
-    levels = host_generator(mode_key).uniform(size=(len(us), 1))
-    mode = np.argmax(np.cumsum(shares, axis=1) > levels, axis=1)
+    us = np.asarray(post.sample(key, _POINTS), np.float64)
+    mode = np.argmax(_shares(post, us), axis=1)
     spread = np.cov(us.T).reshape(post.dim, post.dim)
     _, vectors = np.linalg.eigh(spread)
     axes = vectors[:, ::-1][:, :2]

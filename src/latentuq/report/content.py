@@ -20,7 +20,7 @@ class ModeCard(NamedTuple):
         chi_squared: Of the data, per datum.
         deepest: Whether it is the deepest of all.
         std: Of every pixel, within the mode.
-        samples: Clean images that belong to it.
+        samples: Clean images of draws that belong to it rather than to another.
     """
 
     image: Float[np.ndarray, "height width"]
@@ -52,7 +52,7 @@ class LatentView(NamedTuple):
 
     Attributes:
         points: Draws.
-        mode: Of each draw, by its place among the cards; -1 for any other.
+        mode: The most probable of each draw, by its place among the cards; -1 for any other.
         centres: The modes.
         parted: Whether the first direction is the one that parts the two heaviest modes.
     """
@@ -64,7 +64,7 @@ class LatentView(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """-ln p through the heaviest mode's Gaussian, against the Gaussian itself.
+    """-ln p through the centre of the heaviest mode's Gaussian, against the Gaussian itself.
 
     Attributes:
         name: Which axis it is.

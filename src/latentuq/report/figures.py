@@ -1,6 +1,7 @@
 """The figures of a report, for papers and slides: every one can be saved as PNG, SVG or PDF."""
 
 import io
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ _TEXT = 9
 _DPI = 130
 # Samples in a row.
 _COLUMNS = 12
+# Where the scale of the search turns from linear to logarithmic, in nats.
+_LINEAR = 10
 
 
 def draw_overview(content: Content) -> Any:
@@ -88,7 +91,7 @@ def draw_components(content: Content) -> Any:
     for column, component in enumerate(content.components):
         _show(axes[0][column], grey_pixels(component.low), f"{component.share:.0%} of variance")
         _show(axes[1][column], grey_pixels(component.high))
-    axes[0][0].set_ylabel("-2 sd", fontsize=_TEXT)
+    axes[0][0].set_ylabel("−2 sd", fontsize=_TEXT)
     axes[1][0].set_ylabel("+2 sd", fontsize=_TEXT)
     return figure
 
@@ -101,12 +104,42 @@ def draw_latent(content: Content) -> Any:
     for place in np.unique(view.mode):
         points, colour = view.points[view.mode == place], mode_colour(int(place))
         axis.plot(*points.T, "o", markersize=2, markeredgewidth=0, color=colour, alpha=0.6)
+    # Lines lie above markers unless told otherwise.
+    style = {"s": 60, "marker": "X", "edgecolor": "black", "linewidth": 0.8, "zorder": 3}
     for place, centre in enumerate(view.centres):
-        axis.scatter(*centre, s=60, marker="X", color=mode_colour(place), edgecolor="white")
+        axis.scatter(*centre, color=mode_colour(place), **style)
+    _explain_points(figure, others=bool(np.any(view.mode < 0)))
     parted = "direction that parts the two heaviest modes" if view.parted else "widest direction"
     axis.set_xlabel(parted, fontsize=_TEXT)
     axis.set_ylabel("widest direction left" if view.parted else "second widest", fontsize=_TEXT)
     return figure
+
+
+def true_minus(text: str) -> str:
+    """The sign of negative numbers as figures have it, longer than a hyphen."""
+    return re.sub(r"(?<![\w.])-(?=\d)", "−", text)
+
+
+def _explain_points(figure: Any, others: bool) -> None:
+    from matplotlib.lines import Line2D
+
+    shown = {"draws": ("o", mode_colour(0), 3), "modes": ("X", mode_colour(0), 7)}
+    if others:
+        shown["draws of modes not shown"] = ("o", mode_colour(-1), 3)
+    handles = [
+        Line2D([], [], linestyle="", marker=marker, color=colour, markersize=size, label=name)
+        for name, (marker, colour, size) in shown.items()
+    ]
+    handles[1].set_markeredgecolor("black")
+    figure.legend(
+        handles=handles,
+        loc="outside upper right",
+        ncols=3,
+        frameon=False,
+        fontsize=_TEXT - 1,
+        handletextpad=0.1,
+        columnspacing=1,
+    )
 
 
 def draw_search(content: Content) -> Any:
@@ -120,8 +153,19 @@ def draw_search(content: Content) -> Any:
     axis.set_xlabel("start, sorted", fontsize=_TEXT)
     axis.set_ylabel("−ln p(u | y) where it ended", fontsize=_TEXT)
     if len(order) and values.max() - values.min() > 50:
-        axis.set_yscale("symlog", linthresh=10)
+        _set_wide_scale(axis, float(values.min()), float(values.max()))
     return figure
+
+
+def _set_wide_scale(axis: Any, low: float, high: float) -> None:
+    """Linear near zero and logarithmic beyond, with ticks on both sides of it."""
+    axis.set_yscale("symlog", linthresh=_LINEAR)
+    powers = [_LINEAR * 10**power for power in range(9)]
+    ticks = [*(-each for each in reversed(powers)), -_LINEAR / 2, 0, _LINEAR / 2, *powers]
+    first = max(each for each in ticks if each <= max(low, ticks[0]))
+    axis.set_yticks([each for each in ticks if first <= each <= high])
+    axis.minorticks_off()
+    axis.yaxis.set_major_formatter(lambda value, _: true_minus(f"{value:g}"))
 
 
 def draw_slices(content: Content) -> Any:
@@ -142,7 +186,9 @@ def draw_slice(content: Content, place: int) -> Any:
 def _plot_slice(axis: Any, one: Slice, first: bool) -> None:
     axis.plot(one.steps, one.exact, color="#0072b2", label="exact")
     axis.plot(one.steps, one.fitted, color="#d55e00", linestyle="--", label="Gaussian")
-    axis.set_ylim(-0.5, 12)
+    # All of the exact curve but the steep ends of a bad fit.
+    finite = [0.0, *one.exact[np.isfinite(one.exact)]]
+    axis.set_ylim(min(finite) - 0.5, float(np.clip(max(finite), 5, 12)) + 0.5)
     axis.set_title(f"{one.name}, sd {one.width:.2g}", fontsize=_TEXT)
     axis.set_xlabel("standard deviations", fontsize=_TEXT)
     if first:
@@ -260,6 +306,7 @@ def _plot(panels: int = 1) -> tuple[Any, Any]:
     axes = figure.subplots(1, panels)
     for axis in np.atleast_1d(axes):
         axis.tick_params(labelsize=_TEXT - 1)
+        axis.locator_params(nbins=6)
         for side in ("top", "right"):
             axis.spines[side].set_visible(False)
     return figure, axes

@@ -4,14 +4,15 @@ import base64
 import html
 import io
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 
 import numpy as np
 from jaxtyping import UInt8
 
-from latentuq.inference.importance import khat_threshold
 from latentuq.posterior import Posterior
+from latentuq.posterior.misfit import show_p_value
+from latentuq.posterior.summary import khat_limit
 from latentuq.report.content import Content
 from latentuq.report.figures import (
     data_range,
@@ -19,6 +20,7 @@ from latentuq.report.figures import (
     draw_slice,
     heat_range,
     render_svg,
+    true_minus,
 )
 from latentuq.report.palette import grey_pixels, heat_pixels, mode_colour
 from latentuq.report.words import explain_fit, explain_verdict, first_word, give_advice
@@ -30,6 +32,7 @@ def make_page(
     content: Content,
     drawn: Mapping[str, str],
     provenance: Mapping[str, str],
+    notes: Sequence[str] = (),
 ) -> str:
     """The page of one posterior.
 
@@ -39,9 +42,10 @@ def make_page(
         content: What is shown of it.
         drawn: The report's figures as SVG, by name.
         provenance: Command, versions and the like, by name.
+        notes: Sentences about the data or the answer.
     """
     sections = [
-        _section("", _overview(content) + _headline(post)),
+        _section("", _overview(content, notes) + _headline(post)),
         _section("What it could be", _cards(content)),
         _section("Samples", _samples(post, content)),
         _section("How pixels vary together", _components(content)),
@@ -77,7 +81,7 @@ def picture(pixels: UInt8[np.ndarray, "height width 3"], caption: str = "", text
     return f"<figure>{image}{note}</figure>"
 
 
-def _overview(content: Content) -> str:
+def _overview(content: Content, remarks: Sequence[str]) -> str:
     high = heat_range(content)
     shown = [_data(content)]
     shown += [
@@ -94,6 +98,7 @@ def _overview(content: Content) -> str:
             f"Beside the truth: the mean is off by {found.rms_error_of_mean:.3f} (root mean"
             f" square), {found.inside_90_percent:.1%} of the pixels lie in their 90 % intervals."
         )
+    notes += [html.escape(each) for each in remarks]
     return _row(shown, "large") + "".join(f'<p class="note">{note}</p>' for note in notes)
 
 
@@ -103,11 +108,11 @@ def _data(content: Content) -> str:
         return _plot(render_svg(draw_data(content)), "data")
     low, high = data_range(content.data)
     scale = "" if (low, high) == (0, 1) else f"<br>{low:.2g} to {high:.2g}"
-    return picture(grey_pixels(content.data, low, high), f"data{scale}")
+    return picture(grey_pixels(content.data, low, high), true_minus(f"data{scale}"))
 
 
 def _headline(post: Posterior) -> str:
-    word, reason = first_word(post), post.verdict.partition(":")[2].strip()
+    word, reason = first_word(post), true_minus(post.verdict.partition(":")[2].strip())
     items = "".join(f"<li>{html.escape(each)}</li>" for each in give_advice(post))
     advice = f"<p>What to try:</p><ul>{items}</ul>" if items else ""
     return (
@@ -135,8 +140,8 @@ def _cards(content: Content) -> str:
             f'<article style="--mode: {mode_colour(place)}"><h3>{card.weight:.1%}'
             f" <small>± {card.weight_error:.1%}</small></h3>"
             f'<div class="bar"><span style="width: {100 * card.weight:.1f}%"></span></div>'
-            f'{head}{samples}<p class="note">−ln p(u|y) {card.depth:.2f}, χ² per datum'
-            f" {card.chi_squared:.2f}{deepest}.</p></article>"
+            f'{head}{samples}<p class="note">−ln p(u|y) {true_minus(f"{card.depth:.2f}")}, χ² per'
+            f" datum {card.chi_squared:.2f}{deepest}.</p></article>"
         )
     rest = (
         f'<p class="note">All other modes together: {content.rest:.2%}.</p>'
@@ -154,10 +159,11 @@ def _samples(post: Posterior, content: Content) -> str:
         return f"{text}{samples}<p>{check}</p>"
     limits = data_range(content.data)
     seen = [picture(grey_pixels(each, *limits), text="replicate") for each in content.replicates]
-    data = picture(grey_pixels(content.data, *limits), "data")
+    data = picture(grey_pixels(content.data, *limits), text="data")
     return (
-        f"{text}{samples}<p>The same, seen as the instrument would have seen them, with fresh"
-        f" noise, beside the data. {check}</p>{_row([data, *seen], 'tiny')}"
+        f"{text}{samples}<p>The data, and under them the same samples, each in its place, as the"
+        f" instrument would have seen them, with fresh noise. {check}</p>"
+        f"{_row([data], 'tiny')}{_row(seen, 'tiny')}"
     )
 
 
@@ -179,13 +185,13 @@ def _components(content: Content) -> str:
 
 def _plots(content: Content, drawn: Mapping[str, str]) -> str:
     plots = [
-        _plot(drawn["latent"], "Posterior draws of u, coloured by mode (grey: modes not shown)."),
-        _plot(drawn["search"], "Where every start of the search ended."),
+        _plot(drawn["latent"], "Posterior draws of u in the colour of their most probable mode."),
+        _plot(drawn["search"], "Where every start of the search ended (grey: modes not shown)."),
     ]
     plots += [
         _plot(
             render_svg(draw_slice(content, place)),
-            f"A slice of −ln p through the heaviest mode, {one.name}.",
+            f"A slice of −ln p through the centre of the heaviest mode's Gaussian, {one.name}.",
         )
         for place, one in enumerate(content.slices)
     ]
@@ -201,10 +207,10 @@ def _plot(drawn: str, caption: str) -> str:
 
 def _certificate(post: Posterior) -> str:
     d = post.diagnostics
-    limit = khat_threshold(d.draws)
+    limit = khat_limit(d)
     numbers = {
-        "ln evidence": f"{post.log_evidence:.3f} ± {post.log_evidence_error:.3f}",
-        "k-hat": f"{d.khat:.2f} (usable up to {limit:.2f})",
+        "ln evidence": true_minus(f"{post.log_evidence:.3f} ± {post.log_evidence_error:.3f}"),
+        "k-hat": true_minus(f"{d.khat:.2f} (usable up to {limit:.2f})"),
         "effective draws": f"{d.ess:.0f} of {d.draws}",
         "missed mass": f"{d.missed_mass:.2g}",
         "chance of a new basin": f"{d.new_basin_chance:.2g}",
@@ -214,7 +220,7 @@ def _certificate(post: Posterior) -> str:
     if d.reduced_chi_squared is not None:
         numbers["χ² per datum, deepest mode"] = f"{d.reduced_chi_squared:.2f}"
     if d.predictive_p_value is not None:
-        numbers["posterior predictive p-value"] = f"{d.predictive_p_value:.2g}"
+        numbers["posterior predictive p-value"] = show_p_value(d.predictive_p_value)
     return (
         f"<p>{html.escape(explain_verdict(post))}</p>"
         f"<details><summary>The numbers</summary>{_table(numbers)}</details>"

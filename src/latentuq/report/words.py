@@ -1,7 +1,7 @@
 """What a verdict means, and what to do about it, in plain words."""
 
 from latentuq.posterior import Posterior
-from latentuq.posterior.misfit import WORST_FIT
+from latentuq.posterior.misfit import WORST_FIT, show_p_value
 
 _MEANINGS = {
     "reliable": "Gaussians at the modes describe this posterior; independent draws confirm it.",
@@ -27,7 +27,7 @@ def explain_fit(post: Posterior) -> str:
     p_value = post.diagnostics.predictive_p_value
     if p_value is None:
         return ""
-    shown = f"Posterior predictive p-value {p_value:.2g}."
+    shown = f"Posterior predictive p-value {show_p_value(p_value)}."
     if p_value < WORST_FIT:
         return f"{shown} The model does not make such data: no answer under it is reliable."
     if p_value > 0.99:

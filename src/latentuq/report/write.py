@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,22 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from latentuq.data.observation import Observation
+from latentuq.data.scaling import Scaling
 from latentuq.errors import UserError
+from latentuq.operators import (
+    Blur,
+    Composed,
+    Downsample,
+    Gain,
+    Mask,
+    Operator,
+    RandomMask,
+    RegionMask,
+)
 from latentuq.posterior import NoiseLevel, Posterior
 from latentuq.report.collect import collect
 from latentuq.report.content import Content
-from latentuq.report.figures import DRAWING_MODULES, FIGURES, save_figures
+from latentuq.report.figures import DRAWING_MODULES, FIGURES, save_figures, true_minus
 from latentuq.report.html import make_page
 
 FILES = ("report.html", "summary.json", "posterior.nc", "mean.fits", "std.fits")
@@ -41,6 +52,7 @@ def write_report(
     title: str,
     truth: Float[np.ndarray, "height width"] | None = None,
     observation: Observation | None = None,
+    notes: Sequence[str] = (),
     noise_level: NoiseLevel | None = None,
     samples: int = 500,
     command: str = "",
@@ -57,6 +69,7 @@ def write_report(
         title: Of the page.
         truth: The clean image, where it is known.
         observation: Where the data came from; with a FITS header, maps are written as FITS too.
+        notes: Sentences for the page: what was noticed about the data, say.
         noise_level: How the level of the noise was estimated, if it was.
         samples: Equally weighted draws of u and x in `posterior.nc`.
         command: That made it.
@@ -72,6 +85,7 @@ def write_report(
     content = collect(key, post, truth)
     imaged()
     facts = summarise(post, content)
+    facts["notes"] = [*notes]
     provenance = _provenance(post)
     if noise_level is not None:
         provenance["estimated noise"] = str(noise_level)
@@ -85,7 +99,7 @@ def write_report(
     figures.mkdir()
     finish = draw(content, figures)
     post.save(folder / "posterior.nc", samples=samples)
-    page = make_page(title, post, content, finish(), provenance)
+    page = make_page(title, post, content, finish(), provenance, notes)
     (folder / "report.html").write_text(page, encoding="utf-8")
     if observation is not None and observation.header is not None:
         _write_fits(folder, post, observation)
@@ -134,20 +148,25 @@ def summarise(post: Posterior, content: Content) -> dict[str, Any]:
 def _provenance(post: Posterior) -> dict[str, str]:
     rows = dict(post.provenance)
     if post.problem is not None:
-        rows["problem"] = post.problem.explain()
+        rows["problem"] = true_minus(post.problem.explain())
     return {name.replace("_", " "): value for name, value in rows.items() if value}
 
 
 def _write_fits(folder: Path, post: Posterior, observation: Observation) -> None:
-    """Maps in the units of the input, with its header."""
+    """Maps with the header of the input; in its units, unless the operator changes them."""
     try:
         from astropy.io import fits
     except ImportError as error:
         raise UserError("Writing FITS needs astropy: pip install latentuq[fits].") from error
     header = _adapted(observation.header, np.shape(post.mean), observation.values.shape)
+    scaling = observation.scaling
+    if post.problem is not None and not _keeps_units(post.problem.operator):
+        scaling = Scaling(0.0, 1.0)
+        header.remove("BUNIT", ignore_missing=True)
+        header.add_comment("On the prior's scale of [0, 1]: the operator changes units.")
     for name, values in (
-        ("mean", observation.scaling.from_unit(np.asarray(post.mean))),
-        ("std", observation.scaling.scale * np.asarray(post.std)),
+        ("mean", scaling.from_unit(np.asarray(post.mean))),
+        ("std", scaling.scale * np.asarray(post.std)),
     ):
         fits.writeto(
             folder / f"{name}.fits",
@@ -155,6 +174,17 @@ def _write_fits(folder: Path, post: Posterior, observation: Observation) -> None
             header,
             output_verify="silentfix+ignore",
         )
+
+
+def _keeps_units(operator: Operator) -> bool:
+    """Whether data have the units of the image that they are made of."""
+    if isinstance(operator, Composed):
+        return _keeps_units(operator.outer) and _keeps_units(operator.inner)
+    if isinstance(operator, Gain):
+        return bool(np.all(np.asarray(operator.gain) == 1))
+    if isinstance(operator, Blur):
+        return bool(np.isclose(np.sum(np.asarray(operator.psf)), 1, atol=1e-3))
+    return isinstance(operator, Mask | RandomMask | RegionMask | Downsample)
 
 
 def _adapted(header: Any, shape: tuple[int, ...], data_shape: tuple[int, ...]) -> Any:

@@ -1,0 +1,80 @@
+"""What figures show, and what their axes leave out."""
+
+import numpy as np
+import pytest
+
+from latentuq.report.collect import _within_mode
+from latentuq.report.content import Component, Content, LatentView, ModeCard, Slice
+from latentuq.report.figures import draw_latent, draw_search, draw_slice, true_minus
+
+IMAGE = np.full((4, 5), 0.5)
+STEPS = np.linspace(-3, 3, 5)
+
+
+def make_content(
+    search_values=(0.0, 1.0), exact=(4.0, 1.0, 0.0, 1.0, 4.0), mode=(0, 0, 0)
+) -> Content:
+    return Content(
+        data=IMAGE,
+        map_image=IMAGE,
+        mean=IMAGE,
+        std=IMAGE,
+        truth=None,
+        comparison=None,
+        cards=(ModeCard(IMAGE, 1.0, 0.1, 3.0, 1.0, True, IMAGE, IMAGE[None]),),
+        rest=0.0,
+        samples=IMAGE[None],
+        replicates=IMAGE[None],
+        components=(Component(0.5, IMAGE, IMAGE),),
+        latent=LatentView(np.eye(3, 2), np.array(mode), np.zeros((1, 2)), False),
+        search_values=np.array(search_values, float),
+        search_modes=np.zeros(len(search_values), int),
+        slices=(Slice("widest axis", 1.0, STEPS, np.array(exact), STEPS**2 / 2),),
+    )
+
+
+@pytest.mark.parametrize("values", [(-5.6, 200), (-0.4, 90), (-700, 3), (20, 5000)])
+def test_a_wide_search_has_ticks_around_all_of_it(values):
+    (axis,) = draw_search(make_content(search_values=values)).axes
+    ticks, (low, high) = axis.get_yticks(), axis.get_ylim()
+    assert ticks[0] <= values[0] <= values[1] <= high
+    assert low <= ticks[0]
+    assert len(ticks) >= 3
+    labels = [label.get_text() for label in axis.get_yticklabels()]
+    assert all(
+        label.startswith("−") == (tick < 0) for label, tick in zip(labels, ticks, strict=True)
+    )
+
+
+@pytest.mark.parametrize("lowest", [0.0, -3.0, -20.0])
+def test_a_slice_shows_the_exact_curve_below_its_centre(lowest):
+    (axis,) = draw_slice(make_content(exact=(90.0, 1.0, 0.0, lowest, np.inf)), 0).axes
+    low, high = axis.get_ylim()
+    assert low < lowest
+    assert 5 < high < 13
+
+
+@pytest.mark.parametrize(("mode", "others"), [((0, 0, 0), False), ((0, -1, 0), True)])
+def test_the_latent_figure_explains_its_marks(mode, others):
+    figure = draw_latent(make_content(mode=mode))
+    (legend,) = figure.legends
+    names = [text.get_text() for text in legend.get_texts()]
+    assert names == ["draws", "modes"] + ["draws of modes not shown"] * others
+    (axis,) = figure.axes
+    marks = max(each.get_zorder() for each in axis.collections)
+    assert marks > max(line.get_zorder() for line in axis.lines)
+
+
+def test_cards_show_draws_that_belong_to_them_rather_than_to_others():
+    shares = np.array([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8]] * 10)
+    log_weights = np.full(30, -np.log(30))
+    np.testing.assert_array_equal(
+        np.isfinite(_within_mode(log_weights, shares, 1)), [False, False, True] * 10
+    )
+    # Nothing belongs to the second mode rather than to the first: all draws count in part.
+    soft = _within_mode(log_weights, np.tile([0.7, 0.3], (30, 1)), 1)
+    np.testing.assert_allclose(soft, log_weights + np.log(0.3))
+
+
+def test_negative_numbers_have_a_true_minus():
+    assert true_minus("-0.25 to 1.1, x-3, 1e-06, (-2)") == "−0.25 to 1.1, x-3, 1e-06, (−2)"
