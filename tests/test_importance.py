@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from latentuq.inference.importance import (
+    Evaluated,
     WeightedDraws,
     effective_sample_size,
     expectation,
@@ -15,6 +16,7 @@ from latentuq.inference.importance import (
     mode_weights,
     pareto_khat,
     smooth_weights,
+    weigh,
 )
 from latentuq.inference.mixture import Defensive, Mixture, gaussian_mixture, normal_draws
 
@@ -102,6 +104,22 @@ def test_khat_finds_the_shape_of_pareto_draws(k):
     # ten pseudo-observations pull it by 10 / 145 of the way to 1/2.
     expected = (135 * k + 10 * 0.5) / 145
     assert abs(np.mean(khats) - expected) < 4 * (1 + k) / math.sqrt(135 * 20)
+
+
+@pytest.mark.parametrize("k", [0.5, 0.6])
+def test_evidence_counts_what_the_tail_holds_beyond_the_largest_weight(k):
+    found, smoothed = [], []
+    for seed in range(100):
+        log_weights = pareto_log_weights(k, seed)
+        draws = weigh(Evaluated(np.zeros((S, 1)), log_weights, np.zeros(S)))
+        exact = -math.log(1 - k)
+        found.append((float(draws.log_evidence) - exact) / float(draws.log_evidence_error))
+        smoothed.append(np.logaddexp.reduce(smooth_weights(log_weights)[0]) - math.log(S) - exact)
+    errors = np.array(found)
+    # The error bars hold, and most runs are not below the truth, as those of smoothed weights are.
+    assert np.sqrt(np.mean(errors**2)) < 1.2
+    assert 38 <= np.sum(errors < 0) <= 62
+    assert np.sum(np.array(smoothed) < 0) > 62
 
 
 def test_khat_of_weights_without_a_tail_or_without_enough_of_it():

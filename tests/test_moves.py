@@ -25,13 +25,12 @@ class Gaussian(eqx.Module):
 def moved(points, wall=np.inf, key=0):
     target = Target(Gaussian(jnp.asarray(wall)).log_density, 2)
     # Not the best preconditioner, so that trajectories are inexact and rejections matter.
-    factors = jnp.tile(jnp.eye(2), (N, 1, 1))
     points = jnp.asarray(points, jnp.float32)
     return move(
         jax.random.key(key),
         target,
         points,
-        factors,
+        jnp.eye(2),
         moves=6,
         leaps=4,
         step=0.8,

@@ -24,6 +24,8 @@ CHUNK = 8192
 _FEWEST_TAIL = 5
 # Weights that agree this well have no tail: a fit would see the rounding of ln p - ln q.
 _EQUAL = 0.01
+# A heavier tail, whose mean hardly exists, is taken for one of this shape: no certificate holds.
+_LARGEST_SHAPE = 0.7
 
 
 class Proposal(Protocol):
@@ -47,10 +49,11 @@ class WeightedDraws(eqx.Module):
             finite nowhere.
         log_densities: Ln p, -inf where it was not finite.
         log_proposals: Ln q.
-        log_evidence: Ln of the mean of the smoothed weights before they are normalised.
-        log_evidence_error: Its standard error by the delta method, sqrt(1 / ESS - 1 / n), from the
-            weights before smoothing: smoothing caps the largest, and would understate the spread.
-            Weights with k-hat above 0.5 have no variance, and this says less than the truth.
+        log_evidence: Ln of the mean of the smoothed weights before they are normalised, and of what
+            their tail holds beyond the largest of them.
+        log_evidence_error: Its standard error: that by the delta method, sqrt(1 / ESS - 1 / n),
+            from the weights before smoothing, which would understate their spread, and the share of
+            what lies beyond the largest weight.
         khat: Shape of the weights' tail, see `pareto_khat`.
         ess: Effective sample size of the smoothed weights.
     """
@@ -121,8 +124,10 @@ def weigh(evaluated: Evaluated) -> WeightedDraws:
     log_densities = np.where(np.isfinite(log_densities), log_densities, -np.inf)
     ratios = log_densities.astype(np.float64) - log_proposals
     ratios = np.where(np.isfinite(ratios), ratios, -np.inf)
-    smoothed, khat = smooth_weights(ratios)
+    tail = _find_tail(ratios)
+    smoothed = tail.smooth(ratios)
     log_sum = float(np.logaddexp.reduce(smoothed))
+    unseen = tail.unseen / (tail.unseen + math.exp(log_sum - tail.top)) if tail.unseen else 0.0
     ess = effective_sample_size(ratios)
     spread = 1 / ess - 1 / n if ess else np.inf
     values = (
@@ -130,9 +135,9 @@ def weigh(evaluated: Evaluated) -> WeightedDraws:
         smoothed - (log_sum if log_sum > -np.inf else 0),
         log_densities,
         log_proposals,
-        log_sum - math.log(n),
-        math.sqrt(max(spread, 0.0)),
-        khat,
+        log_sum - math.log1p(-unseen) - math.log(n),
+        math.sqrt(max(spread, 0.0) + unseen**2),
+        tail.khat,
         effective_sample_size(smoothed),
     )
     return WeightedDraws(*(to_device(value, dtype) for value in values))
@@ -166,7 +171,7 @@ def pareto_khat(log_weights: Float[np.ndarray, " n"]) -> float:
     cent, there is no tail. inf: there is one that cannot be fitted, because fewer than 21 weights
     are given or because a quarter of the largest ones vanish or equal the next.
     """
-    return smooth_weights(log_weights)[1]
+    return _find_tail(np.asarray(log_weights, np.float64)).khat
 
 
 def smooth_weights(
@@ -181,23 +186,53 @@ def smooth_weights(
         Log weights, on the scale of the given ones, and k-hat.
     """
     log_weights = np.asarray(log_weights, np.float64)
-    n = len(log_weights)
+    tail = _find_tail(log_weights)
+    return tail.smooth(log_weights), tail.khat
+
+
+class _Tail(NamedTuple):
+    """The largest weights, in units of the largest one.
+
+    Attributes:
+        members: Their indices, the largest last; none if no tail could be fitted.
+        top: Ln of the unit.
+        quantiles: Of the generalised Pareto distribution that was fitted, not above the largest.
+        khat: Its shape.
+        unseen: What their sum lacks of the distribution's: a tail reaches farther than the draws of
+            it that were made, and the heavier it is the more is missing.
+    """
+
+    members: Int[np.ndarray, " size"]
+    top: float
+    quantiles: Float[np.ndarray, " size"]
+    khat: float
+    unseen: float
+
+    def smooth(self, log_weights: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        """The weights with their tail replaced."""
+        smoothed = log_weights.copy()
+        smoothed[self.members] = self.top + np.log(self.quantiles)
+        return smoothed
+
+
+def _find_tail(log_weights: Float[np.ndarray, " n"]) -> _Tail:
+    n, top = len(log_weights), _finite_max(log_weights)
     size = math.ceil(min(0.2 * n, 3 * math.sqrt(n)))
+    nothing = np.zeros(0)
+    without = _Tail(nothing.astype(int), top, nothing, math.inf, 0.0)
     if size < _FEWEST_TAIL:
-        return log_weights, math.inf
+        return without
     order = np.argsort(log_weights)
-    tail = order[n - size :]
-    top = _finite_max(log_weights)
+    members = order[n - size :]
     cutoff = math.exp(log_weights[order[n - size - 1]] - top)
     if cutoff > 1 - _EQUAL:
-        return log_weights, -math.inf
-    k, scale = _fit_pareto(np.exp(log_weights[tail] - top) - cutoff)
+        return without._replace(khat=-math.inf)
+    k, scale = _fit_pareto(np.exp(log_weights[members] - top) - cutoff)
     if math.isinf(k):
-        return log_weights, k
-    smoothed = log_weights.copy()
-    quantiles = scale * _pareto_quantiles(k, size) + cutoff
-    smoothed[tail] = top + np.minimum(np.log(quantiles), 0)
-    return smoothed, k
+        return without._replace(khat=k)
+    quantiles = np.minimum(scale * _pareto_quantiles(k, size) + cutoff, 1)
+    mean = cutoff + scale / (1 - min(k, _LARGEST_SHAPE))
+    return _Tail(members, top, quantiles, k, max(size * mean - float(np.sum(quantiles)), 0.0))
 
 
 def _fit_pareto(exceedances: Float[np.ndarray, " size"]) -> tuple[float, float]:

@@ -38,7 +38,7 @@ def move(
     key: Key[Array, ""],
     target: Target,
     points: Float[Array, "particles dim"],
-    factors: Float[Array, "particles dim dim"],
+    factor: Float[Array, "dim dim"],
     *,
     moves: int,
     leaps: int,
@@ -46,15 +46,16 @@ def move(
 ) -> Moved:
     """Moves every particle by Hamiltonian Monte Carlo.
 
-    Each particle's momentum is preconditioned by its own factor; the step size, common to all,
-    follows the acceptance. A gradient that is not finite ends in a rejection.
+    One factor preconditions all momenta: were it chosen by where a particle is, the moves would not
+    leave the density as it is. The step size follows the acceptance. A gradient that is not finite
+    ends in a rejection.
     """
     n, dim = points.shape
 
     evaluate = jax.vmap(jax.value_and_grad(target.log_density))
 
     def kick(momenta, gradients, size):
-        force = jnp.einsum("nji,nj->ni", factors, gradients)
+        force = gradients @ factor
         return momenta + 0.5 * size * jnp.where(jnp.isfinite(force), force, 0)
 
     def one_move(state, key):
@@ -67,7 +68,7 @@ def move(
         def leap(state, _):
             here, momenta, _, gradients = state
             momenta = kick(momenta, gradients, size)
-            here = here + size * jnp.einsum("nij,nj->ni", factors, momenta)
+            here = here + size * (momenta @ factor.T)
             values, gradients = evaluate(here)
             return (here, kick(momenta, gradients, size), values, gradients), None
 

@@ -93,14 +93,13 @@ def climb(key: Key[Array, ""], target: Target, fit: Fit, pool: Pool, bouts: int)
     rng, (mixture, step) = host_generator(key), fit
     log_weights = _tempered(pool.log_weights, _PARTICLES / 4)
     particles = pool.points[systematic_index(rng, log_weights, _PARTICLES)]
-    places = particles
+    places, factor = particles, _typical_factor(mixture)
     for bout in range(bouts):
-        here = to_device(particles)
         moved = move(
             jax.random.fold_in(key, bout),
             target,
-            here,
-            _nearest_factors(mixture, here),
+            to_device(particles),
+            factor,
             moves=_MOVES,
             leaps=_LEAPS,
             step=to_device(step, particles.dtype),
@@ -165,6 +164,14 @@ def _tempered(log_weights: Float[np.ndarray, " n"], least: float) -> Float[np.nd
 
 
 @program
+def _typical_factor(mixture: Mixture) -> Float[Array, "dim dim"]:
+    """Of the components' mean covariance."""
+    weights = jnp.exp(mixture.log_weights)
+    return jnp.linalg.cholesky(
+        jnp.einsum("k,kij,klj->il", weights, mixture.factors, mixture.factors)
+    )
+
+
 def _nearest_factors(mixture: Mixture, points: Float[Array, "n dim"]) -> Float[Array, "n dim dim"]:
     """The factor of the component that each point most likely belongs to."""
     terms, _ = component_terms(mixture, points)
