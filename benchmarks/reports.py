@@ -42,8 +42,8 @@ FLAGS = {
     "blur": "--blur 3 --noise 0.05",
     "solidmask": "--mask columns:10-23 --noise 0",
 }
-STAGES = ("start-up", "compile", "search", "fit", "certify", "images", "write")
-INFERENCE = STAGES[2:6]
+STAGES = ("start-up", "compile", "problem", "search", "fit", "certify", "images", "write")
+INFERENCE = STAGES[2:7]
 
 
 def classes(prior: GenerativePrior, us: Any) -> list[float]:
@@ -167,8 +167,9 @@ from the prior on the same posterior, mean of {RUNS} runs, and the standard erro
 
 Seconds of `latentuq reconstruct`, first with an empty cache, then again (medians of {_AGAIN} runs).
 The last column is start-up, compiling and writing together over the inference (bar: 1 in the second
-run). Compiling in a second run is reading programs and loading them from the cache. `images`:
-posterior images are drawn and mapped, which is inference; files and figures of them are writing.
+run). Compiling in a second run is reading programs and loading them from the cache. `problem`: the
+covariance of the data is made and factored. `images`: posterior images are drawn and mapped. Both
+are inference; files and figures are writing.
 
 {table(["", "run", *STAGES, "ratio"], stages)}
 """

@@ -80,7 +80,7 @@ def test_files_and_stages(report):
     for name in figures:
         assert (path / "figures" / f"{name}.png").stat().st_size > 1000
         assert (path / "figures" / f"{name}.svg").read_text().lstrip().startswith("<?xml")
-    stages = {"start-up", "compile", "search", "fit", "certify", "images", "write"}
+    stages = {"start-up", "compile", "problem", "search", "fit", "certify", "images", "write"}
     assert stages <= set(facts["seconds"])
     assert not [each for each in path.parent.iterdir() if each.name.startswith(".report")]
 

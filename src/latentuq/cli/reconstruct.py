@@ -111,8 +111,9 @@ def reconstruct(
         data_key, noise_key, solve_key, report_key = jax.random.split(jax.random.key(seed), 4)
         with noting() as notes:
             observation = read_observation(image, prior.scaling)
+            stages.mark("start-up")
             problem, truth = _state(data_key, prior, flags, observation, corrupt, resize)
-        stages.mark("start-up")
+        stages.mark("problem")
         level = None
 
         def follow(progress: Any) -> None:
