@@ -18,7 +18,7 @@ from latentuq.programs import program
 # Posterior draws that descend to their modes, in rounds of the search's shape: so many rounds at
 # most, and no more than tell the share of the heaviest mode to this standard error.
 _PROBE_ROUNDS = 7
-_SHARE_ERROR = 0.025
+_SHARE_ERROR = 0.02
 
 
 class Membership(NamedTuple):
