@@ -133,6 +133,8 @@ def test_every_wrong_file_is_named_in_one_sentence(tmp_path):
             with pytest.raises(UserError) as caught:
                 read_image(path)
             assert path.name in str(caught.value)
+            # One sentence: a name may hold a dot, but nothing follows a full stop.
+            assert ". " not in str(caught.value)
             assert str(caught.value).endswith(".")
             assert "\n" not in str(caught.value)
 
