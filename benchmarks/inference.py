@@ -106,7 +106,8 @@ def beside_references(cells: dict[str, Any]) -> dict[str, Any]:
     for name in [name for name in cells if name.startswith("images ")]:
         _, corruption, image, *_ = name.split()
         truth = references[corruption, int(image)]
-        known[name] |= {"reference": truth.log_evidence, "reference_error": truth.error}
+        evidence = {"reference": truth.log_evidence, "reference_error": truth.error}
+        known[name] = cells[name] | evidence
     return known
 
 

@@ -104,7 +104,7 @@ def _images(cells: Cells) -> str:
     )
     titles = ["problem", "reference", "ours - reference", "bridge - reference", "weights"]
     titles += ["two-sample", "k-hat", "ESS", "refinements", "missed", "verdict"]
-    return f"""## Sixteen image posteriors against SMC
+    return f"""## Sixteen image posteriors against the references
 
 Seed 0, prior `mnist`, default budget.
 

@@ -250,10 +250,15 @@ def proposed(draws: Float[Array, "n dim"]) -> Mixture:
 
 def evidence(cell: dict[str, Any]) -> dict[str, float]:
     """The better evidence of a cell: the sharpened one, if that is what it is."""
+    best = cell["sharpened"] if is_sharper(cell) else cell
+    return {"log_evidence": best["log_evidence"], "error": best["error"]}
+
+
+def is_sharper(cell: dict[str, Any]) -> bool:
+    """Whether importance sampling can be trusted, and has the smaller error."""
     sharp = cell["sharpened"]
     light = sharp["khat"] <= khat_threshold(sharp["draws"])
-    best = sharp if light and sharp["error"] < cell["error"] else cell
-    return {"log_evidence": best["log_evidence"], "error": best["error"]}
+    return light and sharp["error"] < cell["error"]
 
 
 def run_missing() -> None:
@@ -299,7 +304,7 @@ def row(problem: Problem, cell: dict[str, Any]) -> list[str]:
         f"{cell['log_evidence']:.3f}",
         f"{cell['error']:.3f}",
         f"{sharp['log_evidence']:.3f}",
-        f"{sharp['error']:.3f}" + ("" if evidence(cell)["error"] == sharp["error"] else " (!)"),
+        f"{sharp['error']:.3f}" + ("" if is_sharper(cell) else " (!)"),
         f"{sharp['khat']:.2f}",
         f"{cell['mean_error']:.3f}",
         str(len(runs)) + ("" if accurate(cell) else " (!)"),
@@ -321,8 +326,8 @@ def write_page() -> None:
     results = json.loads(CELLS.read_text())
     cells, used = results["problems"], results["setup"]
     done = [problem for problem in problems() if problem.name in cells]
-    runs = [run for cell in cells.values() for run in cell["runs"]]
-    commits = sorted({run["commit"] for run in runs})
+    made = [each for cell in cells.values() for each in (*cell["runs"], cell["sharpened"])]
+    commits = sorted({each["commit"] for each in made})
     titles = ["corruption", "image", "SMC", "error", "sharpened", "error", "k-hat",
               "error of mean", "runs", "spread", "temperatures", "thousand gradients",
               "seconds"]  # fmt: skip

@@ -24,12 +24,12 @@ class Gaussian(eqx.Module):
 
 def moved(points, wall=np.inf, key=0):
     target = Target(Gaussian(jnp.asarray(wall)).log_density, 2)
-    # Not the best preconditioner, so that trajectories are inexact and rejections matter.
     points = jnp.asarray(points, jnp.float32)
     return move(
         jax.random.key(key),
         target,
         points,
+        # Not the best preconditioner, so that trajectories are inexact and rejections matter.
         jnp.eye(2),
         moves=6,
         leaps=4,
@@ -50,6 +50,17 @@ def test_the_density_is_left_as_it_is():
     assert np.all((result.acceptance > 0.3) & (result.acceptance < 0.95))
     before = np.linalg.solve(root, (draws - MEAN).T)
     assert np.all(np.abs(np.mean(before * whitened, axis=1)) < 0.2)
+
+
+def test_the_factor_makes_a_gaussian_round():
+    root = jnp.asarray(np.linalg.cholesky(COVARIANCE), jnp.float32)
+    starts = jax.random.normal(jax.random.key(3), (64, 2))
+    skewed = Target(Gaussian(jnp.asarray(np.inf)).log_density, 2)
+    rounded = Target(lambda u: -0.5 * u @ u, 2)
+    settings = {"moves": 3, "leaps": 4, "step": 0.5}
+    here = move(jax.random.key(4), skewed, MEAN + starts @ root.T, root, **settings).last
+    there = move(jax.random.key(4), rounded, starts, jnp.eye(2), **settings).last
+    np.testing.assert_allclose(here, MEAN + there @ root.T, atol=1e-4)
 
 
 def test_particles_forget_a_wrong_start():

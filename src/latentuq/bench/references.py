@@ -1,4 +1,4 @@
-"""Published ground truth: evidences and draws of image posteriors by many runs of SMC."""
+"""Published ground truth of image posteriors: draws of many runs of SMC, sharpened evidences."""
 
 from pathlib import Path
 from typing import NamedTuple

@@ -146,8 +146,7 @@ def decoding(path: Path, kind: str) -> Iterator[None]:
     # Decoders stumble over damaged files in too many ways to list: struct.error, SyntaxError,
     # zlib.error, MemoryError from an absurd header.
     except Exception as error:
-        # The first sentence: what follows is advice for those who call the decoder.
-        words = " ".join(str(error).split()).partition(". ")[0]
+        words = " ".join(str(error).split()).replace(". ", "; ")
         detail = words.rstrip(".") or type(error).__name__
         raise UserError(f"Cannot read {path} as {kind}: {detail}.") from error
 

@@ -24,7 +24,8 @@ CHUNK = 8192
 _FEWEST_TAIL = 5
 # Weights that agree this well have no tail: a fit would see the rounding of ln p - ln q.
 _EQUAL = 0.01
-# A heavier tail, whose mean hardly exists, is taken for one of this shape: no certificate holds.
+# What a heavier tail holds beyond the largest weight is taken for that of a tail of this shape that
+# reaches as far: its own mean hardly exists, and no certificate holds.
 _LARGEST_SHAPE = 0.7
 
 
@@ -51,9 +52,10 @@ class WeightedDraws(eqx.Module):
         log_proposals: Ln q.
         log_evidence: Ln of the mean of the smoothed weights before they are normalised, and of what
             their tail holds beyond the largest of them.
-        log_evidence_error: Its standard error: that by the delta method, sqrt(1 / ESS - 1 / n),
-            from the weights before smoothing, which would understate their spread, and the share of
-            what lies beyond the largest weight.
+        log_evidence_error: Its standard error, two parts added in quadrature: the delta method's
+            sqrt(1 / ESS - 1 / n) of the raw weights, because smoothing understates their spread,
+            and the share of what lies beyond the largest one. Raw weights with k-hat above 0.5 have
+            no variance; up to 0.7 the second part makes up for that.
         khat: Shape of the weights' tail, see `pareto_khat`.
         ess: Effective sample size of the smoothed weights.
     """
@@ -216,10 +218,10 @@ class _Tail(NamedTuple):
 
 
 def _find_tail(log_weights: Float[np.ndarray, " n"]) -> _Tail:
+    """Fits a generalised Pareto distribution to the largest weights."""
     n, top = len(log_weights), _finite_max(log_weights)
     size = math.ceil(min(0.2 * n, 3 * math.sqrt(n)))
-    nothing = np.zeros(0)
-    without = _Tail(nothing.astype(int), top, nothing, math.inf, 0.0)
+    without = _Tail(np.zeros(0, int), top, np.zeros(0), math.inf, 0.0)
     if size < _FEWEST_TAIL:
         return without
     order = np.argsort(log_weights)
@@ -230,9 +232,15 @@ def _find_tail(log_weights: Float[np.ndarray, " n"]) -> _Tail:
     k, scale = _fit_pareto(np.exp(log_weights[members] - top) - cutoff)
     if math.isinf(k):
         return without._replace(khat=k)
-    quantiles = np.minimum(scale * _pareto_quantiles(k, size) + cutoff, 1)
-    mean = cutoff + scale / (1 - min(k, _LARGEST_SHAPE))
-    return _Tail(members, top, quantiles, k, max(size * mean - float(np.sum(quantiles)), 0.0))
+    quantiles = scale * _pareto_quantiles(k, size) + cutoff
+    smoothed = np.minimum(quantiles, 1)
+    shape, seen = min(k, _LARGEST_SHAPE), smoothed
+    if k > shape:
+        unit = _pareto_quantiles(shape, size)
+        scale = (quantiles[-1] - cutoff) / unit[-1]
+        seen = np.minimum(scale * unit + cutoff, 1)
+    unseen = size * (cutoff + scale / (1 - shape)) - float(np.sum(seen))
+    return _Tail(members, top, smoothed, k, max(unseen, 0.0))
 
 
 def _fit_pareto(exceedances: Float[np.ndarray, " size"]) -> tuple[float, float]:

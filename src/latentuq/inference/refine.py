@@ -165,11 +165,10 @@ def _tempered(log_weights: Float[np.ndarray, " n"], least: float) -> Float[np.nd
 
 @program
 def _typical_factor(mixture: Mixture) -> Float[Array, "dim dim"]:
-    """Of the components' mean covariance."""
-    weights = jnp.exp(mixture.log_weights)
-    return jnp.linalg.cholesky(
-        jnp.einsum("k,kij,klj->il", weights, mixture.factors, mixture.factors)
-    )
+    """A factor of the components' mean scale matrix, by rotations: nothing is squared."""
+    weights = jnp.exp(0.5 * mixture.log_weights)
+    rows = weights[:, None, None] * jnp.swapaxes(mixture.factors, 1, 2)
+    return jnp.linalg.qr(rows.reshape(-1, mixture.dim), mode="r").T
 
 
 def _nearest_factors(mixture: Mixture, points: Float[Array, "n dim"]) -> Float[Array, "n dim dim"]:

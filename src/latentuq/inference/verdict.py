@@ -11,7 +11,7 @@ class Evidence(NamedTuple):
         khat: Of the fresh draws.
         threshold: What it must not exceed.
         ess: Effective number of draws.
-        evidence_error: Of ln evidence, from the weights as they are.
+        evidence_error: Of ln evidence.
         starts: Of the search.
         minimum: Whether the search found a minimum at all.
         missed_mass: Estimated mass of modes that were not found.
