@@ -8,7 +8,8 @@ draws, and importance sampling from it, with fresh draws, gives the evidence wit
 
 Every run is saved to the cache directory as it finishes; a second call continues. Evidences and
 costs go to docs/results/references.json, pooled draws to docs/results/references.safetensors.
-Another model, model error or setting of SMC starts afresh.
+Another model, model error or setting of SMC starts afresh, another setting of the sharpening makes
+the evidences alone anew.
 """
 
 import argparse
@@ -58,6 +59,15 @@ DRAWS_KEPT = 2000
 COMPONENTS, SHRUNK, DEGREES, ITERATIONS = 32, 0.3, 10.0, 60
 WIDTHS, SHARES = (1.1, 1.5, 2.2), (0.6, 0.25, 0.15)
 SHARPENED = 2**18
+SHARPENING = {
+    "components": COMPONENTS,
+    "shrunk": SHRUNK,
+    "degrees": DEGREES,
+    "iterations": ITERATIONS,
+    "widths": list(WIDTHS),
+    "shares": list(SHARES),
+    "draws": SHARPENED,
+}
 # Read once: others may commit while this runs, but what runs is the code of the start.
 COMMIT = commit()
 
@@ -224,7 +234,7 @@ def sharpen(
         "error": float(found.log_evidence_error),
         "khat": float(found.khat),
         "ess": float(found.ess),
-        "draws": SHARPENED,
+        "settings": SHARPENING,
         "commit": COMMIT,
     }
 
@@ -254,10 +264,17 @@ def evidence(cell: dict[str, Any]) -> dict[str, float]:
     return {"log_evidence": best["log_evidence"], "error": best["error"]}
 
 
+def is_sharpened(cell: dict[str, Any]) -> bool:
+    """Whether that has been done, with today's settings."""
+    return cell.get("sharpened", {}).get("settings") == SHARPENING
+
+
 def is_sharper(cell: dict[str, Any]) -> bool:
     """Whether importance sampling can be trusted, and has the smaller error."""
+    if not is_sharpened(cell):
+        return False
     sharp = cell["sharpened"]
-    light = sharp["khat"] <= khat_threshold(sharp["draws"])
+    light = sharp["khat"] <= khat_threshold(SHARPENED)
     return light and sharp["error"] < cell["error"]
 
 
@@ -268,7 +285,7 @@ def run_missing() -> None:
         if problem.name not in cells:
             cells[problem.name], arrays[problem.name] = measure(prior, problem)
         cell = cells[problem.name]
-        if "sharpened" not in cell:
+        if not is_sharpened(cell):
             cell["sharpened"] = sharpen(prior, problem, arrays[problem.name])
         print(problem.name, evidence(cell), cell["mean_error"], flush=True)
         publish(prior, cells, arrays)
