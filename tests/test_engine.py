@@ -250,6 +250,24 @@ def test_a_preview_of_a_curved_density_is_not_called_reliable():
     assert "preview" in post.verdict
 
 
+def test_draws_are_followed_to_the_mode_whose_basin_they_lie_in():
+    def two_bananas(u):
+        return -((u[0] ** 2 - 4) ** 2) / 8 - 50 * (u[1] - u[0] ** 2 / 2) ** 2 + 0.3 * u[0]
+
+    post = lu.solve_density(jax.random.key(0), two_bananas, 2)
+    assert post.diagnostics.rounds
+    probes = post.inference.probes
+    basins = np.asarray(probes.modes)
+    assert set(basins.tolist()) == {0, 1}
+    # The barrier is near u[0] = 0; where a descent from close to it ends is anyone's guess.
+    sides = np.sign(np.asarray(post.modes)[basins, 0])
+    began = np.asarray(probes.points)[:, 0]
+    far = np.abs(began) > 0.7
+    assert far.mean() > 0.8
+    assert np.mean(sides[far] == np.sign(began[far])) > 0.97
+    assert abs(np.mean(basins == 0) - post.weights[0]) < 0.05
+
+
 def test_progress_must_be_a_function():
     with pytest.raises(UserError, match="progress must be a function, not 'bar'"):
         lu.solve_density(jax.random.key(0), lambda u: -jnp.sum(u**2), 2, progress="bar")

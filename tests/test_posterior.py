@@ -15,7 +15,7 @@ from latentuq.errors import UserError
 from latentuq.exact import exact_conditional_image, exact_posterior, linear_prior
 from latentuq.inference.importance import WeightedDraws, effective_sample_size
 from latentuq.inference.mixture import Defensive, gaussian_mixture
-from latentuq.inference.result import Counts, Diagnostics, Inference, SearchRecord
+from latentuq.inference.result import Counts, Diagnostics, Inference, ProbeRecord, SearchRecord
 from latentuq.noise import GaussianNoise
 from latentuq.operators import Blur, LinearOperator, Mask, RandomMask
 from latentuq.posterior import Posterior, load_posterior, make_posterior, solve, solve_density
@@ -60,6 +60,7 @@ def make_inference(draws, log_weights, log_densities, modes, mode_log_densities,
             ess=ess,
         ),
         search=SearchRecord(jnp.zeros(4), jnp.asarray([0, 0, -1, 0]), jnp.ones(4, int)),
+        probes=ProbeRecord(draws[:2], jnp.zeros(2, int)),
         diagnostics=Diagnostics(
             khat=-math.inf,
             ess=float(ess),

@@ -1,9 +1,16 @@
 """What figures show, and what their axes leave out."""
 
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from latentuq.report.collect import _within_mode
+from latentuq.inference.mixture import Defensive, gaussian_mixture
+from latentuq.inference.result import ProbeRecord
+from latentuq.report.collect import _draws_of_mode
 from latentuq.report.content import Component, Content, LatentView, ModeCard, Slice
 from latentuq.report.figures import draw_latent, draw_search, draw_slice, true_minus
 
@@ -65,15 +72,35 @@ def test_the_latent_figure_explains_its_marks(mode, others):
     assert marks > max(line.get_zorder() for line in axis.lines)
 
 
-def test_cards_show_draws_that_belong_to_them_rather_than_to_others():
-    shares = np.array([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8]] * 10)
-    log_weights = np.full(30, -np.log(30))
-    np.testing.assert_array_equal(
-        np.isfinite(_within_mode(log_weights, shares, 1)), [False, False, True] * 10
+def make_posterior(probes: ProbeRecord) -> Any:
+    """As much of one as a card reads: two Gaussians, half of the draws in each."""
+    modes = np.array([[-2.0, 0.0], [2.0, 0.0]], np.float32)
+    rng = np.random.default_rng(0)
+    draws = (np.repeat(modes, 50, axis=0) + 0.3 * rng.normal(size=(100, 2))).astype(np.float32)
+    mixture = gaussian_mixture(jnp.ones(2) / 2, modes, jnp.tile(0.09 * jnp.eye(2), (2, 1, 1)))
+    inference = SimpleNamespace(
+        probes=probes, proposal=Defensive(mixture), membership=jnp.eye(2, dtype=jnp.float32)
     )
-    # Nothing belongs to the second mode rather than to the first: all draws count in part.
-    soft = _within_mode(log_weights, np.tile([0.7, 0.3], (30, 1)), 1)
-    np.testing.assert_allclose(soft, log_weights + np.log(0.3))
+    return SimpleNamespace(
+        inference=inference, modes=modes, draws=draws, log_weights=np.full(100, -np.log(100))
+    )
+
+
+def test_cards_show_draws_that_were_followed_to_their_mode():
+    points = jnp.arange(10.0).reshape(5, 2)
+    post = make_posterior(ProbeRecord(points, jnp.array([0, 1, 0, -1, 0])))
+    for mode in range(2):
+        shown = _draws_of_mode(jax.random.key(0), post, mode)
+        expected = points[post.inference.probes.modes == mode]
+        np.testing.assert_array_equal(shown[np.argsort(shown[:, 0])], expected)
+
+
+def test_cards_show_draws_of_their_gaussian_where_none_was_followed():
+    post = make_posterior(ProbeRecord(jnp.zeros((0, 2)), jnp.zeros(0, int)))
+    for mode, side in enumerate((-1, 1)):
+        shown = _draws_of_mode(jax.random.key(0), post, mode)
+        assert np.all(side * shown[:, 0] > 0)
+        assert len(np.unique(shown, axis=0)) > 40
 
 
 def test_negative_numbers_have_a_true_minus():

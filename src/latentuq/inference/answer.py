@@ -10,7 +10,14 @@ from latentuq.arrays import to_device
 from latentuq.inference.importance import WeightedDraws, khat_threshold, mode_weights
 from latentuq.inference.membership import Membership, responsibilities
 from latentuq.inference.mixture import Defensive
-from latentuq.inference.result import Counts, Diagnostics, Inference, Progress, SearchRecord
+from latentuq.inference.result import (
+    Counts,
+    Diagnostics,
+    Inference,
+    ProbeRecord,
+    Progress,
+    SearchRecord,
+)
 from latentuq.inference.search import SearchState, new_basin_chance
 from latentuq.inference.target import Target
 from latentuq.inference.verdict import Evidence, give_verdict
@@ -64,8 +71,9 @@ def assemble(
     weights, errors = weigh(proposal, draws, membership)
     order = np.argsort(-np.nan_to_num(weights), kind="stable")
     weights, errors = weights[order], errors[order]
-    ranks = np.argsort(order)
-    basins = np.where(membership.basins >= 0, ranks[np.maximum(membership.basins, 0)], -1)
+    # The last place is that of no mode, which the index -1 picks.
+    ranks = np.append(np.argsort(order), -1)
+    basins, (began, ended) = ranks[membership.basins], membership.probed
     starts = np.bincount(basins[basins >= 0], minlength=len(order))
     missed = float(np.sum(np.nan_to_num(weights)[starts <= 1]))
     verdict = give_verdict(
@@ -97,6 +105,7 @@ def assemble(
         search=SearchRecord(
             to_device(-found.values, dtype), to_device(basins), to_device(found.independent)
         ),
+        probes=ProbeRecord(to_device(began, dtype), to_device(ranks[ended])),
         diagnostics=Diagnostics(
             khat=float(draws.khat),
             ess=float(draws.ess),

@@ -285,7 +285,7 @@ def _refine(
     first_key, late_key = jax.random.split(climb_key)
     answer = _climb(first_key, target, answer, limits)
     if not answer.climbs:
-        return answer, Probes(answer.found)
+        return answer, Probes(answer.found, np.zeros((0, target.dim)))
     look = 1
     while True:
         hot_key, posterior_key, fit_key = jax.random.split(jax.random.fold_in(probe_key, look), 3)

@@ -32,6 +32,7 @@ class Membership(NamedTuple):
         shares: How much of each component belongs to each mode; rows sum to one.
         probes: Effective number of probes behind each row of `shares`; inf where it is exact.
         basins: Index into `modes` of each start of the search, -1 for none.
+        probed: Where each probe began, none for an unrefined proposal, and its index.
     """
 
     modes: tuple[Mode, ...]
@@ -41,6 +42,7 @@ class Membership(NamedTuple):
     shares: Float[np.ndarray, "components modes"]
     probes: Float[np.ndarray, " components"]
     basins: Int[np.ndarray, " starts"]
+    probed: tuple[Float[np.ndarray, "probes dim"], Int[np.ndarray, " probes"]]
 
 
 class Probes(NamedTuple):
@@ -54,7 +56,7 @@ class Probes(NamedTuple):
     """
 
     state: SearchState
-    points: Float[np.ndarray, "probes dim"] | None = None
+    points: Float[np.ndarray, "probes dim"]
     basins: Int[np.ndarray, " probes"] = np.zeros(0, int)
     worth: float = 1.0
 
@@ -98,11 +100,11 @@ def assign(
     order = list(fits)
     if not order:
         return _without_modes(target, found, draws, components)
-    if probes.points is None:
+    if not len(probes.points):
         shares = np.eye(components, len(order))
         shares[len(order) :, 0] = 1
         exact = np.full(components, np.inf)
-        return _membership(found.modes, order, fits, shares, exact, found)
+        return _membership(found.modes, order, fits, shares, exact, found, probes)
     order += sorted({int(basin) for basin in probes.basins if basin >= 0} - set(order))
     hits = probes.basins[:, None] == np.array(order)
     responsible = responsibilities(proposal.mixture, probes.points)
@@ -112,7 +114,7 @@ def assign(
     modes = probes.state.modes
     guess = _nearest_mode(np.asarray(proposal.mixture.means), [modes[index] for index in order])
     shares = (seen + 0.1 * guess) / (number + 0.1)[:, None]
-    return _membership(modes, order, fits, shares, number + 0.1, found)
+    return _membership(modes, order, fits, shares, number + 0.1, found, probes)
 
 
 def _membership(
@@ -120,8 +122,9 @@ def _membership(
     order: list[int],
     fits: dict[int, EL2OFit],
     shares: Float[np.ndarray, "components modes"],
-    probes: Float[np.ndarray, " components"],
+    number: Float[np.ndarray, " components"],
     found: SearchState,
+    probes: Probes,
 ) -> Membership:
     chosen = tuple(modes[index] for index in order)
     means = [np.asarray(fit.mean) for fit in fits.values()]
@@ -137,8 +140,9 @@ def _membership(
         tuple(float(fit.value) for fit in fits.values())
         + (float("nan"),) * (len(order) - len(fits)),
         shares,
-        probes,
+        number,
         np.array([place.get(int(basin), -1) for basin in found.basins], int),
+        (probes.points, np.array([place.get(int(basin), -1) for basin in probes.basins], int)),
     )
 
 
@@ -158,6 +162,7 @@ def _without_modes(
         np.ones((components, 1)),
         np.full(components, np.inf),
         np.full(len(found.values), -1),
+        (np.zeros((0, target.dim)), np.zeros(0, int)),
     )
 
 

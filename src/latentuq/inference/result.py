@@ -107,6 +107,19 @@ class SearchRecord(eqx.Module):
     independent: Bool[Array, " starts"]
 
 
+class ProbeRecord(eqx.Module):
+    """Posterior draws that were followed down to their modes.
+
+    Attributes:
+        points: Where they began, equally weighted; none where every mode has a component of the
+            proposal to itself.
+        modes: Where they ended, as an index into the result's modes; -1 for none.
+    """
+
+    points: Float[Array, "probes dim"]
+    modes: Int[Array, " probes"]
+
+
 class Inference(eqx.Module):
     """Modes, weights, evidence, weighted draws, certificate.
 
@@ -121,6 +134,7 @@ class Inference(eqx.Module):
         membership: How much of each component of the proposal's mixture belongs to each mode.
         draws: Fresh draws of the proposal with their weights, evidence and k-hat.
         search: Where every start ended.
+        probes: Where posterior draws ended that were followed.
         diagnostics: Certificate and cost.
         verdict: Starts with "reliable", "refined" or "unreliable", then one sentence why.
     """
@@ -135,6 +149,7 @@ class Inference(eqx.Module):
     membership: Float[Array, "components modes"]
     draws: WeightedDraws
     search: SearchRecord
+    probes: ProbeRecord
     diagnostics: Diagnostics = eqx.field(static=True)
     verdict: str = eqx.field(static=True)
 

@@ -10,14 +10,14 @@ from jaxtyping import Array, Float, Key
 
 from latentuq.inference.importance import WeightedDraws
 from latentuq.inference.mixture import Defensive, Mixture
-from latentuq.inference.result import Counts, Diagnostics, Inference, SearchRecord
+from latentuq.inference.result import Counts, Diagnostics, Inference, ProbeRecord, SearchRecord
 from latentuq.problem import InverseProblem
 
 if TYPE_CHECKING:
     import xarray
 
 KIND = "latentuq posterior"
-FORMAT = 2
+FORMAT = 3
 # Not `draw`: groups inherit dimensions, and ArviZ's `draw` has another length.
 _DRAW = "weighted_draw"
 _PACKAGES = ("latentuq", "jax", "jaxlib", "equinox", "numpy")
@@ -108,7 +108,7 @@ def make_rest(inference: Inference) -> "xarray.Dataset":
     """What the root leaves out of an inference."""
     import xarray
 
-    mixture, search = inference.proposal.mixture, inference.search
+    mixture, search, probes = inference.proposal.mixture, inference.search, inference.probes
     variables = {
         "means": (("mode", "latent"), inference.means),
         "factors": (("mode", "latent", "latent_2"), inference.factors),
@@ -122,6 +122,8 @@ def make_rest(inference: Inference) -> "xarray.Dataset":
         "search_log_densities": (("start",), search.log_densities),
         "search_modes": (("start",), search.modes),
         "search_independent": (("start",), search.independent),
+        "probe_points": (("probe", "latent"), probes.points),
+        "probe_modes": (("probe",), probes.modes),
     }
     attributes = {
         "degrees": float(mixture.degrees),
@@ -180,6 +182,7 @@ def read_contents(root: "xarray.Dataset", rest: "xarray.Dataset") -> Contents:
         search=SearchRecord(
             others["search_log_densities"], others["search_modes"], others["search_independent"]
         ),
+        probes=ProbeRecord(others["probe_points"], others["probe_modes"]),
         diagnostics=_read_diagnostics(root),
         verdict=root.attrs["verdict"],
     )

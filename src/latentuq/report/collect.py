@@ -7,7 +7,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from latentuq.errors import UserError
 from latentuq.inference.chance import host_generator
-from latentuq.inference.importance import effective_sample_size, systematic_index
+from latentuq.inference.importance import systematic_index
 from latentuq.inference.membership import responsibilities
 from latentuq.posterior import Posterior
 from latentuq.posterior.maps import draw_images
@@ -26,6 +26,8 @@ _PER_MODE = 96
 _FOR_COMPONENTS = 512
 _COMPONENTS = 3
 _POINTS = 1500
+# Draws of a mode from which it is told apart from another.
+_TO_PART = 8
 
 
 def collect(
@@ -46,7 +48,6 @@ def collect(
     sample_key, noise_key, mode_key, latent_key = jax.random.split(key, 4)
     shown = _shown_modes(post)
     images = np.asarray(post.sample_images(sample_key, _FOR_COMPONENTS))
-    shares = _shares(post, np.asarray(post.draws))
     data = int(np.count_nonzero(problem.observed))
     evidence = post.log_evidence
     cards = []
@@ -58,7 +59,12 @@ def collect(
         np.full(len(weights), np.nan) if post.chi_squared is None else post.chi_squared
     )
     for mode in shown:
-        within = _images_of_mode(jax.random.fold_in(mode_key, mode), post, problem, mode, shares)
+        choose_key, image_key = jax.random.split(jax.random.fold_in(mode_key, mode))
+        us = _draws_of_mode(choose_key, post, mode)
+        keys = spread_keys(image_key, _PER_MODE)
+        within = np.asarray(
+            draw_images(keys, problem, jax.device_put(np.resize(us, (_PER_MODE, post.dim))))
+        )
         cards.append(
             ModeCard(
                 image=mode_images[mode],
@@ -68,7 +74,7 @@ def collect(
                 chi_squared=float(chi_squared[mode]) / max(data, 1),
                 deepest=mode == post.map_index,
                 std=np.std(within, axis=0),
-                samples=within[:_CARD_SAMPLES],
+                samples=within[: min(_CARD_SAMPLES, len(us))],
             )
         )
     return Content(
@@ -104,37 +110,21 @@ def _shown_modes(post: Posterior) -> list[int]:
     return shown if post.map_index in shown else [*shown[: _MOST_CARDS - 1], post.map_index]
 
 
-def _images_of_mode(
-    key: Key[Array, ""],
-    post: Posterior,
-    problem: InverseProblem,
-    mode: int,
-    shares: Float[np.ndarray, "draws modes"],
-) -> Float[np.ndarray, "n height width"]:
-    """Clean images that belong to one mode, given how much of each draw belongs to each."""
-    choose_key, image_key = jax.random.split(key)
-    log_weights = _within_mode(np.asarray(post.log_weights, np.float64), shares, mode)
-    rng = host_generator(choose_key)
-    us = np.tile(np.asarray(post.modes)[mode], (_PER_MODE, 1))
-    if np.isfinite(log_weights).any():
-        chosen = rng.permutation(systematic_index(rng, log_weights, _PER_MODE))
-        us = np.asarray(post.draws)[chosen]
-    keys = spread_keys(image_key, _PER_MODE)
-    return np.asarray(draw_images(keys, problem, jax.device_put(us)))
+def _draws_of_mode(key: Key[Array, ""], post: Posterior, mode: int) -> Float[np.ndarray, "n dim"]:
+    """Posterior draws that were followed to one mode, or draws of the Gaussian that is its own.
 
-
-def _within_mode(
-    log_weights: Float[np.ndarray, " draws"], shares: Float[np.ndarray, "draws modes"], mode: int
-) -> Float[np.ndarray, " draws"]:
-    """Weights of the draws whose most probable mode this is, the others have none.
-
-    Where those are too few, every draw counts as much as it belongs to the mode.
+    The mode itself where those have no weight.
     """
-    own = np.where(np.argmax(shares, axis=1) == mode, log_weights, -np.inf)
-    if effective_sample_size(own) >= _CARD_SAMPLES:
-        return own
+    rng, probes = host_generator(key), post.inference.probes
+    followed = np.asarray(probes.points)[np.asarray(probes.modes) == mode]
+    if len(followed):
+        return rng.permutation(followed)[:_PER_MODE]
+    draws = np.asarray(post.draws)
     with np.errstate(divide="ignore"):
-        return log_weights + np.log(shares[:, mode])
+        log_weights = np.asarray(post.log_weights) + np.log(_shares(post, draws)[:, mode])
+    if not np.isfinite(log_weights).any():
+        return np.asarray(post.modes)[mode : mode + 1]
+    return draws[rng.permutation(systematic_index(rng, log_weights, _PER_MODE))]
 
 
 def _replicates(
@@ -175,16 +165,21 @@ def _components(images: Float[np.ndarray, "n height width"]) -> tuple[Component,
 
 def _latent_view(key: Key[Array, ""], post: Posterior, shown: list[int]) -> LatentView:
     """Two directions: what parts the two heaviest modes, if there are two, and the widest left."""
-    us = np.asarray(post.sample(key, _POINTS), np.float64)
-    mode = np.argmax(_shares(post, us), axis=1)
+    probes = post.inference.probes
+    us, mode = np.asarray(probes.points, np.float64), np.asarray(probes.modes)
+    if not len(us):  # Every mode has a component to itself.
+        us = np.asarray(post.sample(key, _POINTS), np.float64)
+        mode = np.argmax(_shares(post, us), axis=1)
     spread = np.cov(us.T).reshape(post.dim, post.dim)
     _, vectors = np.linalg.eigh(spread)
     axes = vectors[:, ::-1][:, :2]
     counts = [int(np.sum(mode == each)) for each in shown]
-    parted = len(shown) > 1 and min(sorted(counts)[-2:]) >= 2 * post.dim
+    parted = len(shown) > 1 and min(sorted(counts)[-2:]) >= _TO_PART
     if parted:
         first, second = (us[mode == shown[place]] for place in np.argsort(counts)[-2:])
-        within = np.cov(first.T) + np.cov(second.T) + 1e-6 * np.eye(post.dim)
+        # Fisher's discriminant.
+        gaps = np.concatenate([first - first.mean(axis=0), second - second.mean(axis=0)])
+        within = gaps.T @ gaps / len(gaps) + 1e-6 * np.eye(post.dim)
         axis = np.linalg.solve(within, first.mean(axis=0) - second.mean(axis=0))
         axis /= np.linalg.norm(axis)
         off = np.eye(post.dim) - np.outer(axis, axis)

@@ -20,7 +20,7 @@ class ModeCard(NamedTuple):
         chi_squared: Of the data, per datum.
         deepest: Whether it is the deepest of all.
         std: Of every pixel, within the mode.
-        samples: Clean images of draws that belong to it rather than to another.
+        samples: Clean images of draws in its basin.
     """
 
     image: Float[np.ndarray, "height width"]

@@ -46,7 +46,8 @@ def draw_overview(content: Content) -> Any:
 
 def draw_modes(content: Content) -> Any:
     """A row for each mode: its image, its uncertainty, images that belong to it."""
-    count, side = len(content.cards[0].samples), content.map_image.shape[1]
+    count = max(len(card.samples) for card in content.cards)
+    side = content.map_image.shape[1]
     strips = [
         _strip([grey_pixels(each) for each in card.samples], count, gap=side // 7)
         for card in content.cards

@@ -185,7 +185,9 @@ def _components(content: Content) -> str:
 
 def _plots(content: Content, drawn: Mapping[str, str]) -> str:
     plots = [
-        _plot(drawn["latent"], "Posterior draws of u in the colour of their most probable mode."),
+        _plot(
+            drawn["latent"], "Posterior draws of u in the colour of the mode that each belongs to."
+        ),
         _plot(drawn["search"], "Where every start of the search ended (grey: modes not shown)."),
     ]
     plots += [
