@@ -17,6 +17,7 @@ LAYERS = [
     ["store"],
     ["training", "operators", "noise"],
     ["covariance"],
+    ["sight"],
     ["problem"],
     ["problem_file", "exact", "experiments", "baselines"],
     ["posterior"],

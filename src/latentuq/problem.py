@@ -18,6 +18,7 @@ from latentuq.noise import GaussianNoise
 from latentuq.operators import Gain, Operator
 from latentuq.prior import GenerativePrior, ModelError
 from latentuq.programs import program
+from latentuq.sight import Sight, narrow
 
 _LOG_TWO_PI = float(np.log(2 * np.pi))
 # Relative to the whitened gap in the data; what is left in an image is a hundredth of its spread.
@@ -46,6 +47,7 @@ class InverseProblem(eqx.Module):
         y: The data, NaN wherever nothing is observed.
         model_error: S_model as u and x are inferred with, see `ModelError.inflated`.
         model_variance: The diagonal of A S_model A^T before that.
+        sight: What predicts the data that exist, where that takes less than the whole image.
     """
 
     prior: GenerativePrior
@@ -54,8 +56,9 @@ class InverseProblem(eqx.Module):
     noise: GaussianNoise
     y: Float[Array, "*data"]
     model_variance: Float[Array, "*data"]
+    sight: Sight | None
     whitening: Whitening
-    whitened_data: Float[Array, " data"]
+    whitened_data: Float[Array, " seen"]
     log_normalisation: Float[Array, ""]
 
     def __init__(
@@ -94,6 +97,7 @@ class InverseProblem(eqx.Module):
         self.noise = noise
         self.y = to_device(data, np.dtype(np.float32))
         self.model_variance = to_device(model_variance, np.dtype(np.float32))
+        self.sight, factored = narrow(prior, operator, seen, factored)
         self.whitening = factored.whitening
         self.whitened_data = factored.whitened_data
         # -ln of the normalisations of N(y; ., C) and N(u; 0, I).
@@ -111,9 +115,14 @@ class InverseProblem(eqx.Module):
         """Which data exist."""
         return ~jnp.isnan(self.y)
 
-    def residual(self, u: Float[Array, " dim"]) -> Float[Array, " data"]:
-        """r(u) = C^(-1/2) (A g(u) - y), zero where nothing is observed."""
-        return self._whitened_residual(self.prior.generate(u))
+    def residual(self, u: Float[Array, " dim"]) -> Float[Array, " seen"]:
+        """r(u) = C^(-1/2) (A g(u) - y), zero where nothing is observed.
+
+        Data that do not exist are left out altogether where each datum shows one pixel.
+        """
+        if self.sight is None:
+            return self._whitened_residual(self.prior.generate(u))
+        return self.whitening.whiten(self.sight(u)) - self.whitened_data
 
     def chi_squared(self, u: Float[Array, " dim"]) -> Float[Array, ""]:
         """r.r; at the true u it follows chi-squared with as many degrees as observed data."""
@@ -193,7 +202,7 @@ class InverseProblem(eqx.Module):
             raise UserError(
                 "y is NaN or infinite where this problem has data; make a new InverseProblem."
             )
-        whitened = self.whitening.whiten(jnp.where(self.observed, y, 0.0))
+        whitened = self.whitening.whiten(self._picked(jnp.where(self.observed, y, 0.0)))
         return eqx.tree_at(
             lambda problem: (problem.y, problem.whitened_data),
             self,
@@ -237,6 +246,10 @@ class InverseProblem(eqx.Module):
             f"InverseProblem({self.prior!r}, {self.operator!r}, {self.noise!r},"
             f" y of {_size(self.y.shape)})"
         )
+
+    def _picked(self, y: Float[Array, "*data"]) -> Float[Array, " seen"]:
+        """The data that the whitening takes."""
+        return jnp.ravel(y) if self.sight is None else jnp.ravel(y)[self.sight.data]
 
     def _forward(self, x: Float[Array, "*shape"]) -> Float[Array, " data"]:
         return self.whitening.forward(self.operator, x)

@@ -2,7 +2,8 @@
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
 
 from latentuq.operators.operator import (
     Operator,
@@ -35,6 +36,11 @@ class Gain(Operator):
 
     def observed(self, shown: Bool[Array, "*shape"]) -> Bool[Array, "*shape"]:
         return shown
+
+    def pixels_of(
+        self, data: Int[np.ndarray, " n"]
+    ) -> tuple[Int[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+        return data, np.asarray(self.gain, np.float64).ravel()[data]
 
     @property
     def disjoint(self) -> bool:

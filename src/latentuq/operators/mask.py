@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from latentuq.errors import UserError
 from latentuq.operators.operator import Operator, Shape, check_shape, size
@@ -44,6 +44,11 @@ class Mask(Operator):
 
     def observed(self, shown: Bool[Array, "*shape"]) -> Bool[Array, "*shape"]:
         return shown & self.mask
+
+    def pixels_of(
+        self, data: Int[np.ndarray, " n"]
+    ) -> tuple[Int[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+        return data, np.asarray(self.mask, np.float64).ravel()[data]
 
     @property
     def disjoint(self) -> bool:

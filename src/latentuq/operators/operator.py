@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from latentuq.arrays import read_finite
 from latentuq.errors import UserError
@@ -54,6 +54,12 @@ class Operator(eqx.Module):
     @abc.abstractmethod
     def input_shape_for(self, output_shape: Shape) -> Shape | None:
         """The image shape that gives this data shape, if only one does."""
+
+    def pixels_of(
+        self, data: Int[np.ndarray, " n"]
+    ) -> tuple[Int[np.ndarray, " n"], Float[np.ndarray, " n"]] | None:
+        """The one pixel that each of some data shows, and its factor; None where pixels mix."""
+        return None
 
     @property
     def output_shape(self) -> Shape:
@@ -114,6 +120,13 @@ class Composed(Operator):
     @property
     def disjoint(self) -> bool:
         return self.outer.disjoint and self.inner.disjoint
+
+    def pixels_of(
+        self, data: Int[np.ndarray, " n"]
+    ) -> tuple[Int[np.ndarray, " n"], Float[np.ndarray, " n"]] | None:
+        outer = self.outer.pixels_of(data)
+        inner = None if outer is None else self.inner.pixels_of(outer[0])
+        return None if outer is None or inner is None else (inner[0], outer[1] * inner[1])
 
     def input_shape_for(self, output_shape: Shape) -> Shape | None:
         middle = self.outer.input_shape or self.outer.input_shape_for(output_shape)
