@@ -81,8 +81,8 @@ class LowRankWhitening(Whitening):
         return self.whiten(operator.apply(x))
 
     def at(self, data: Int[np.ndarray, " seen"], padding: Bool[np.ndarray, " seen"]) -> Self:
-        rows = [_rows(each, data, padding) for each in (self.inverse_std, self.basis)]
-        return type(self)(*rows, self.shrinkage)
+        inverse_std = _rows(self.inverse_std, data, padding)
+        return type(self)(inverse_std, _rows(self.basis, data, padding), self.shrinkage)
 
 
 class DenseWhitening(Whitening):
