@@ -27,7 +27,7 @@ def content():
         std=image,
         truth=None,
         comparison=None,
-        cards=(ModeCard(image, 1.0, 0.1, 3.0, 1.0, True, image, images),),
+        cards=(ModeCard(image, 1.0, 0.1, 3.0, 1.0, True, image, images, 9),),
         rest=0.0,
         samples=images,
         replicates=images,

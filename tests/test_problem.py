@@ -175,17 +175,6 @@ def test_the_cheapest_exact_form_is_used(operator, noise, model_error, form):
     assert type(problem.whitening) is form
 
 
-def test_a_square_dense_operator_is_turned_to_be_triangular():
-    problem, _ = observe(make_prior(), EXAMPLES["blur"], GaussianNoise(0.1))
-    assert problem.whitening.triangular
-    matrix = np.asarray(problem.whitening.matrix_operator)
-    np.testing.assert_array_equal(matrix, np.triu(matrix))
-    x = np.random.default_rng(0).uniform(size=SHAPE).astype(np.float32)
-    np.testing.assert_allclose(
-        problem.whitening.forward(problem.operator, x), matrix @ x.ravel(), atol=1e-4
-    )
-
-
 @pytest.mark.parametrize("model_error", ["scalar", "low rank", "full"])
 @pytest.mark.parametrize("noise", sorted(NOISES))
 @pytest.mark.parametrize("operator", ["mask", "blur"])

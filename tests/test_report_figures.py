@@ -10,7 +10,7 @@ import pytest
 
 from latentuq.inference.mixture import Defensive, gaussian_mixture
 from latentuq.inference.result import ProbeRecord
-from latentuq.report.collect import _draws_of_mode
+from latentuq.report.collect import _members
 from latentuq.report.content import Component, Content, LatentView, ModeCard, Slice
 from latentuq.report.figures import draw_latent, draw_search, draw_slice, true_minus
 
@@ -28,7 +28,7 @@ def make_content(
         std=IMAGE,
         truth=None,
         comparison=None,
-        cards=(ModeCard(IMAGE, 1.0, 0.1, 3.0, 1.0, True, IMAGE, IMAGE[None]),),
+        cards=(ModeCard(IMAGE, 1.0, 0.1, 3.0, 1.0, True, IMAGE, IMAGE[None], 9),),
         rest=0.0,
         samples=IMAGE[None],
         replicates=IMAGE[None],
@@ -66,7 +66,7 @@ def test_the_latent_figure_explains_its_marks(mode, others):
     figure = draw_latent(make_content(mode=mode))
     (legend,) = figure.legends
     names = [text.get_text() for text in legend.get_texts()]
-    assert names == ["draws", "modes"] + ["draws of modes not shown"] * others
+    assert names == ["draws", "modes"] + ["draws of no mode shown"] * others
     (axis,) = figure.axes
     marks = max(each.get_zorder() for each in axis.collections)
     assert marks > max(line.get_zorder() for line in axis.lines)
@@ -88,17 +88,17 @@ def make_posterior(probes: ProbeRecord) -> Any:
 
 def test_cards_show_draws_that_were_followed_to_their_mode():
     points = jnp.arange(10.0).reshape(5, 2)
-    post = make_posterior(ProbeRecord(points, jnp.array([0, 1, 0, -1, 0])))
-    for mode in range(2):
-        shown = _draws_of_mode(jax.random.key(0), post, mode)
-        expected = points[post.inference.probes.modes == mode]
-        np.testing.assert_array_equal(shown[np.argsort(shown[:, 0])], expected)
+    post = make_posterior(ProbeRecord(points, jnp.array([0, 0, 0, -1, 0])))
+    first, second = _members(jax.random.key(0), post, [0, 1])
+    np.testing.assert_array_equal(first[np.argsort(first[:, 0])], points[jnp.array([0, 1, 2, 4])])
+    # None ended in the second: its neighbours' draws are not its own.
+    np.testing.assert_array_equal(second, post.modes[1:])
 
 
-def test_cards_show_draws_of_their_gaussian_where_none_was_followed():
+def test_cards_show_draws_of_their_component_where_none_was_followed():
     post = make_posterior(ProbeRecord(jnp.zeros((0, 2)), jnp.zeros(0, int)))
-    for mode, side in enumerate((-1, 1)):
-        shown = _draws_of_mode(jax.random.key(0), post, mode)
+    members = _members(jax.random.key(0), post, [0, 1])
+    for shown, side in zip(members, (-1, 1), strict=True):
         assert np.all(side * shown[:, 0] > 0)
         assert len(np.unique(shown, axis=0)) > 40
 

@@ -7,12 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from latentuq.errors import UserError
 from latentuq.noise import GaussianNoise
 from latentuq.operators import Blur, Downsample, Gain, Mask, RandomMask
 from latentuq.prior import GenerativePrior, ModelError
 from latentuq.prior.architecture import VAESize
-from latentuq.prior.vae import init_vae
+from latentuq.prior.vae import Decoder, init_vae
 from latentuq.problem import InverseProblem
+from linear_vae import curved_flow
 
 SHAPE = (8, 6)
 PIXELS = 48
@@ -29,7 +31,7 @@ ERRORS = {
 def make_prior(error: str = "low rank", output: str = "sigmoid") -> GenerativePrior:
     size = VAESize(latent=DIM, width=16, blocks=1, output=output)
     decoder = init_vae(jax.random.key(0), SHAPE, size, 0.1).decoder
-    return GenerativePrior(decoder, None, ERRORS[error], {}, None, DIM, SHAPE)
+    return GenerativePrior(decoder, curved_flow(), ERRORS[error], {}, None, DIM, SHAPE)
 
 
 def make_problem(prior: GenerativePrior, operator, y=None) -> InverseProblem:
@@ -37,6 +39,13 @@ def make_problem(prior: GenerativePrior, operator, y=None) -> InverseProblem:
     if y is None:
         y = np.random.default_rng(0).uniform(size=bound.output_shape)
     return InverseProblem(prior, bound, GaussianNoise(0.1), y)
+
+
+class Inverted(Decoder):
+    """The same network, and another image."""
+
+    def __call__(self, z):
+        return 1 - super().__call__(z)
 
 
 def whole(prior: GenerativePrior) -> GenerativePrior:
@@ -104,6 +113,19 @@ def test_masks_of_about_the_same_size_have_one_shape():
 )
 def test_data_that_mix_pixels_or_show_all_need_the_whole_image(operator):
     assert make_problem(make_prior(), operator).sight is None
+
+
+def test_decoders_that_only_look_like_ours_make_whole_images():
+    prior = make_prior()
+    decoder = prior.decoder
+    inverted = Inverted(decoder.network, decoder.shape, decoder.output)
+    assert dataclasses.replace(prior, decoder=inverted).narrowed(np.arange(3)) is None
+
+
+def test_a_point_of_another_shape_is_refused():
+    problem = make_problem(make_prior(), RandomMask(0.8))
+    with pytest.raises(UserError, match="one point has shape"):
+        problem.log_density(jnp.zeros((1, DIM)))
 
 
 def test_nothing_observed_needs_no_sight():

@@ -1,9 +1,9 @@
 """C = S_noise + A S_model A^T, factored once per problem so that residuals can be whitened.
 
 A whitening is a matrix W with W^T W = C^-1 over the observed data, and zero rows and columns for
-the others: shapes stay fixed while masks vary. `at` leaves most of those rows away. Which of the
-three forms is used follows from shapes and kinds, so that new values do not recompile (but data
-whose only error is a low-rank model error need the dense form).
+the others: shapes stay fixed while masks vary; `at` leaves rows out. Which of the three forms is
+used follows from shapes and kinds, so that new values do not recompile (but data whose only error
+is a low-rank model error need the dense form).
 """
 
 import abc
@@ -27,8 +27,6 @@ from latentuq.programs import program
 # Predicted data are float32, with rounding errors of about 1e-7 of their size: where C knows
 # them better than this, whitened residuals would be made of rounding errors.
 _SMALLEST_RELATIVE_STD = 1e-5
-# Of a triangular matrix, in rows.
-_BLOCKS = 4
 
 
 class Whitening(eqx.Module):
@@ -86,28 +84,20 @@ class LowRankWhitening(Whitening):
 
 
 class DenseWhitening(Whitening):
-    """W = Q^T L^-1 with C = L L^T.
+    """W = L^-1 with C = L L^T.
 
     W A is kept as well: its entries are of the size of 1/std(model error) however small the noise,
-    so that W A x keeps float32 accuracy, and one product replaces two. A rotation Q^T makes it
-    upper triangular where it is square; its zeros are skipped in blocks, which saves three in
-    eight of the product.
+    so that W A x keeps float32 accuracy, and one product replaces two.
     """
 
     matrix: Float[Array, "data data"]
     matrix_operator: Float[Array, "data pixels"]
-    triangular: bool = eqx.field(static=True)
 
     def whiten(self, v: Float[Array, "*data"]) -> Float[Array, " data"]:
         return self.matrix @ jnp.ravel(v)
 
     def forward(self, operator: Operator, x: Float[Array, "*shape"]) -> Float[Array, " data"]:
-        matrix, x = self.matrix_operator, jnp.ravel(x)
-        if not self.triangular:
-            return matrix @ x
-        step = -(-len(matrix) // _BLOCKS)
-        starts = range(0, len(matrix), step)
-        return jnp.concatenate([matrix[at : at + step, at:] @ x[at:] for at in starts])
+        return self.matrix_operator @ jnp.ravel(x)
 
 
 class Factored(NamedTuple):
@@ -301,21 +291,16 @@ def _factor_dense(
     rounding = (_SMALLEST_RELATIVE_STD * whitening * scale) ** 2
     if not np.sum(rounding) <= len(lower):
         raise _singular(scale)
-    noise_part = whitening**2 * noise_variance if rows is None else (whitening @ rows) ** 2
     size = observed.size
-    whitened_operator = scipy.linalg.solve_triangular(lower, matrix, lower=True)
-    triangular = whitened_operator.shape == (size, size)
-    if triangular:
-        rotation, whitened_operator = np.linalg.qr(whitened_operator)
-        whitening = rotation.T @ whitening
     spread_whitening = np.zeros((size, size), np.float32)
     spread_whitening[np.ix_(observed, observed)] = whitening
     spread_operator = np.zeros((size, matrix.shape[1]), np.float32)
-    spread_operator[observed] = whitened_operator
+    spread_operator[observed] = scipy.linalg.solve_triangular(lower, matrix, lower=True)
     whitened_data = np.zeros(size)
     whitened_data[observed] = whitening @ y[observed]
+    noise_part = whitening**2 * noise_variance if rows is None else (whitening @ rows) ** 2
     return Factored(
-        DenseWhitening(_float32(spread_whitening), _float32(spread_operator), triangular),
+        DenseWhitening(_float32(spread_whitening), _float32(spread_operator)),
         2 * float(np.sum(np.log(np.diag(lower)))),
         _float32(whitened_data),
         model_variance,

@@ -118,7 +118,7 @@ class InverseProblem(eqx.Module):
     def residual(self, u: Float[Array, " dim"]) -> Float[Array, " seen"]:
         """r(u) = C^(-1/2) (A g(u) - y), zero where nothing is observed.
 
-        Data that do not exist are left out altogether where each datum shows one pixel.
+        With a `sight` most data that do not exist are left out: its length is not that of y.
         """
         if self.sight is None:
             return self._whitened_residual(self.prior.generate(u))

@@ -207,7 +207,8 @@ def _costs(cells: Cells, done: list[str]) -> str:
         row = [f"`{corruption}`", f"{seconds:.2f}"]
         row += [f"{np.median([stage.get(name, 0) for stage in stages]):.2f}" for name in _STAGES]
         if machine:
-            rate = median(runs, "forward_equivalents") * machine["forward_mflop"] / seconds / 1e3
+            pass_mflop = machine["forward_mflop"][corruption]
+            rate = median(runs, "forward_equivalents") * pass_mflop / seconds / 1e3
             row.append(f"{rate / machine['matmul_gflops']:.0%}")
         rows.append(row)
     text = "## Where the time goes"
@@ -215,11 +216,13 @@ def _costs(cells: Cells, done: list[str]) -> str:
         titles = ["problem", "seconds", *_STAGES, *(["of the matmul rate"] if machine else [])]
         text += f"\n\n{table(titles, rows)}"
     if machine:
+        passes = machine["forward_mflop"].values()
         text += f"""
 
 The machine multiplies 2048 x 2048 matrices at {machine["matmul_gflops"]:.0f} GFLOP/s; one
-pass through flow and decoder takes {machine["forward_mflop"]:.2f} MFLOP. The last column counts
-these passes (Mfe) alone, nothing of what whitening, mixtures and factorisations cost."""
+pass through flow and decoder takes {min(passes):.2f} to {max(passes):.2f} MFLOP, as many pixels as
+are data. The last column counts these passes (Mfe) alone, nothing of what whitening, mixtures and
+factorisations cost."""
     grown = [
         [
             name,

@@ -146,6 +146,8 @@ def infer(
     answer, probes = _refine(climb_key, probe_key, target, answer, limits)
     clock.mark("refine")
     answer = _certify(certify_key, target, answer, limits)
+    if answer.climbs and not len(probes.points):  # The certificate alone called for refinement.
+        probes = probe(probe_key, target, answer.found, answer.draws)
     clock.mark("certify")
     membership = assign(target, answer.found, answer.fits, answer.proposal, answer.draws, probes)
     return assemble(

@@ -26,8 +26,6 @@ _PER_MODE = 96
 _FOR_COMPONENTS = 512
 _COMPONENTS = 3
 _POINTS = 1500
-# Draws of a mode from which it is told apart from another.
-_TO_PART = 8
 
 
 def collect(
@@ -58,10 +56,9 @@ def collect(
     chi_squared = np.asarray(
         np.full(len(weights), np.nan) if post.chi_squared is None else post.chi_squared
     )
-    for mode in shown:
-        choose_key, image_key = jax.random.split(jax.random.fold_in(mode_key, mode))
-        us = _draws_of_mode(choose_key, post, mode)
-        keys = spread_keys(image_key, _PER_MODE)
+    members = _members(mode_key, post, shown)
+    for mode, us in zip(shown, members, strict=True):
+        keys = spread_keys(jax.random.fold_in(mode_key, mode), _PER_MODE)
         within = np.asarray(
             draw_images(keys, problem, jax.device_put(np.resize(us, (_PER_MODE, post.dim))))
         )
@@ -75,6 +72,7 @@ def collect(
                 deepest=mode == post.map_index,
                 std=np.std(within, axis=0),
                 samples=within[: min(_CARD_SAMPLES, len(us))],
+                draws=len(us),
             )
         )
     return Content(
@@ -110,21 +108,28 @@ def _shown_modes(post: Posterior) -> list[int]:
     return shown if post.map_index in shown else [*shown[: _MOST_CARDS - 1], post.map_index]
 
 
-def _draws_of_mode(key: Key[Array, ""], post: Posterior, mode: int) -> Float[np.ndarray, "n dim"]:
-    """Posterior draws that were followed to one mode, or draws of the Gaussian that is its own.
+def _members(
+    key: Key[Array, ""], post: Posterior, shown: list[int]
+) -> list[Float[np.ndarray, "n dim"]]:
+    """Posterior draws of each mode: those that were followed to it, or the mode alone if none was.
 
-    The mode itself where those have no weight.
+    Where none was followed at all, each mode has a component of the proposal to itself.
     """
-    rng, probes = host_generator(key), post.inference.probes
-    followed = np.asarray(probes.points)[np.asarray(probes.modes) == mode]
-    if len(followed):
-        return rng.permutation(followed)[:_PER_MODE]
-    draws = np.asarray(post.draws)
-    with np.errstate(divide="ignore"):
-        log_weights = np.asarray(post.log_weights) + np.log(_shares(post, draws)[:, mode])
-    if not np.isfinite(log_weights).any():
-        return np.asarray(post.modes)[mode : mode + 1]
-    return draws[rng.permutation(systematic_index(rng, log_weights, _PER_MODE))]
+    rng, probes, draws = host_generator(key), post.inference.probes, np.asarray(post.draws)
+    ends = np.asarray(probes.modes)
+    shares = None if len(ends) else _shares(post, draws)
+    members = []
+    for mode in shown:
+        if shares is None:
+            chosen = rng.permutation(np.asarray(probes.points)[ends == mode])[:_PER_MODE]
+        else:
+            with np.errstate(divide="ignore"):
+                log_weights = np.asarray(post.log_weights, np.float64) + np.log(shares[:, mode])
+            some = np.isfinite(log_weights).any()
+            index = systematic_index(rng, log_weights, _PER_MODE) if some else []
+            chosen = rng.permutation(draws[np.asarray(index, int)])
+        members.append(chosen if len(chosen) else np.asarray(post.modes)[mode : mode + 1])
+    return members
 
 
 def _replicates(
@@ -171,16 +176,12 @@ def _latent_view(key: Key[Array, ""], post: Posterior, shown: list[int]) -> Late
         us = np.asarray(post.sample(key, _POINTS), np.float64)
         mode = np.argmax(_shares(post, us), axis=1)
     spread = np.cov(us.T).reshape(post.dim, post.dim)
-    _, vectors = np.linalg.eigh(spread)
-    axes = vectors[:, ::-1][:, :2]
-    counts = [int(np.sum(mode == each)) for each in shown]
-    parted = len(shown) > 1 and min(sorted(counts)[-2:]) >= _TO_PART
-    if parted:
-        first, second = (us[mode == shown[place]] for place in np.argsort(counts)[-2:])
-        # Fisher's discriminant.
-        gaps = np.concatenate([first - first.mean(axis=0), second - second.mean(axis=0)])
-        within = gaps.T @ gaps / len(gaps) + 1e-6 * np.eye(post.dim)
-        axis = np.linalg.solve(within, first.mean(axis=0) - second.mean(axis=0))
+    axes = np.linalg.eigh(spread)[1][:, ::-1][:, :2]
+    parted = len(shown) > 1
+    if parted:  # Fisher's discriminant of their Gaussians.
+        first, second = np.asarray(post.inference.means, np.float64)[shown[:2]]
+        factors = np.asarray(post.inference.factors, np.float64)[shown[:2]]
+        axis = np.linalg.solve(np.sum(factors @ factors.mT, axis=0), first - second)
         axis /= np.linalg.norm(axis)
         off = np.eye(post.dim) - np.outer(axis, axis)
         axes = np.column_stack([axis, np.linalg.eigh(off @ spread @ off)[1][:, -1]])

@@ -21,6 +21,7 @@ class ModeCard(NamedTuple):
         deepest: Whether it is the deepest of all.
         std: Of every pixel, within the mode.
         samples: Clean images of draws in its basin.
+        draws: How many `std` and `samples` rest on; a single one may be the mode itself.
     """
 
     image: Float[np.ndarray, "height width"]
@@ -31,6 +32,7 @@ class ModeCard(NamedTuple):
     deepest: bool
     std: Float[np.ndarray, "height width"]
     samples: Float[np.ndarray, "n height width"]
+    draws: int
 
 
 class Component(NamedTuple):

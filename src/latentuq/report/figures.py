@@ -126,7 +126,7 @@ def _explain_points(figure: Any, others: bool) -> None:
 
     shown = {"draws": ("o", mode_colour(0), 3), "modes": ("X", mode_colour(0), 7)}
     if others:
-        shown["draws of modes not shown"] = ("o", mode_colour(-1), 3)
+        shown["draws of no mode shown"] = ("o", mode_colour(-1), 3)
     handles = [
         Line2D([], [], linestyle="", marker=marker, color=colour, markersize=size, label=name)
         for name, (marker, colour, size) in shown.items()

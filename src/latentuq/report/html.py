@@ -25,6 +25,9 @@ from latentuq.report.figures import (
 from latentuq.report.palette import grey_pixels, heat_pixels, mode_colour
 from latentuq.report.words import explain_fit, explain_verdict, first_word, give_advice
 
+# Draws from which the spread within a mode is hardly understated.
+_ENOUGH = 12
+
 
 def make_page(
     title: str,
@@ -126,6 +129,11 @@ def _cards(content: Content) -> str:
     cards = []
     for place, card in enumerate(content.cards):
         deepest = ", the most probable point" if card.deepest else ""
+        few = (
+            ""
+            if card.draws >= _ENOUGH
+            else f" Few draws ended here ({card.draws}): more would vary more."
+        )
         samples = _row(
             [picture(grey_pixels(each), text="sample") for each in card.samples], "small"
         )
@@ -141,7 +149,7 @@ def _cards(content: Content) -> str:
             f" <small>± {card.weight_error:.1%}</small></h3>"
             f'<div class="bar"><span style="width: {100 * card.weight:.1f}%"></span></div>'
             f'{head}{samples}<p class="note">−ln p(u|y) {true_minus(f"{card.depth:.2f}")}, χ² per'
-            f" datum {card.chi_squared:.2f}{deepest}.</p></article>"
+            f" datum {card.chi_squared:.2f}{deepest}.{few}</p></article>"
         )
     rest = (
         f'<p class="note">All other modes together: {content.rest:.2%}.</p>'
