@@ -129,11 +129,8 @@ def _cards(content: Content) -> str:
     cards = []
     for place, card in enumerate(content.cards):
         deepest = ", the most probable point" if card.deepest else ""
-        few = (
-            ""
-            if card.draws >= _ENOUGH
-            else f" Few draws ended here ({card.draws}): more would vary more."
-        )
+        few = f" Draws in its basin: {card.draws}, so that its spread is understated."
+        few = few if card.draws < _ENOUGH else ""
         samples = _row(
             [picture(grey_pixels(each), text="sample") for each in card.samples], "small"
         )
