@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[1]
 CELLS = ROOT / "docs" / "results" / "reports.json"
 PAGE = ROOT / "docs" / "results" / "reports.md"
 RUNS = 3
-_AGAIN = 3
+_AGAIN = 7
 DRAWS = 2000
 FLAGS = {
     "sparse95": "--mask random:0.95 --noise 0",
@@ -75,7 +75,7 @@ def measure_reference(prior: GenerativePrior, name: str, run: int) -> dict[str, 
 
 
 def measure_stages(name: str) -> dict[str, Any]:
-    """`latentuq reconstruct` in processes of their own: with an empty cache, then three times.
+    """`latentuq reconstruct` in processes of their own: with an empty cache, then seven times.
 
     Returns:
         Seconds of each stage at first, and medians of the later runs.
