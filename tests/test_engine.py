@@ -268,6 +268,19 @@ def test_draws_are_followed_to_the_mode_whose_basin_they_lie_in():
     assert abs(np.mean(basins == 0) - post.weights[0]) < 0.05
 
 
+def test_draws_that_end_in_no_mode_make_weights_uncertain(monkeypatch):
+    def lose(*args):
+        probes = engine_probe(*args)
+        return probes._replace(basins=np.full_like(probes.basins, -1))
+
+    engine_probe = engine.probe
+    monkeypatch.setattr(engine, "probe", lose)
+    post = lu.solve_density(jax.random.key(0), odd(bend=1.0, precision=(1.0, 25.0)).log_density, 2)
+    assert post.diagnostics.rounds
+    assert post.verdict.startswith("unreliable: 100% of the posterior draws")
+    assert post.weight_errors[0] > 0.25
+
+
 def test_progress_must_be_a_function():
     with pytest.raises(UserError, match="progress must be a function, not 'bar'"):
         lu.solve_density(jax.random.key(0), lambda u: -jnp.sum(u**2), 2, progress="bar")

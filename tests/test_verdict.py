@@ -10,6 +10,7 @@ GOOD = Evidence(
     starts=32,
     minimum=True,
     missed_mass=0.01,
+    lost=0.0,
     climbs=0,
     preview=False,
 )
@@ -32,6 +33,7 @@ NAN = float("nan")
         ({"khat": 0.9, "preview": True}, "unreliable", "preview without refinement"),
         ({"ess": 99.0}, "unreliable", "only 99 independent"),
         ({"missed_mass": 0.06}, "unreliable", "6% of the mass"),
+        ({"lost": 0.3}, "unreliable", "30% of the posterior draws"),
         ({"missed_mass": 0.06, "climbs": 1}, "unreliable", "6% of the mass"),
     ],
 )

@@ -15,6 +15,7 @@ class Evidence(NamedTuple):
         starts: Of the search.
         minimum: Whether the search found a minimum at all.
         missed_mass: Estimated mass of modes that were not found.
+        lost: Share of the posterior draws that were followed and ended in no mode.
         climbs: Refinements of the proposal.
         preview: Whether refining was not allowed.
     """
@@ -26,12 +27,14 @@ class Evidence(NamedTuple):
     starts: int
     minimum: bool
     missed_mass: float
+    lost: float
     climbs: int
     preview: bool
 
 
 _FEWEST = 100
 _MOST_MISSED = 0.05
+_MOST_LOST = 0.25
 _LARGEST_ERROR = 0.5
 
 
@@ -56,6 +59,12 @@ def give_verdict(evidence: Evidence) -> str:
         return f"unreliable: the draws are worth only {e.ess:.0f} independent ones."
     if e.evidence_error > _LARGEST_ERROR:
         return f"unreliable: ln evidence is uncertain by {e.evidence_error:.1f}."
+    if e.lost > _MOST_LOST:
+        return (
+            f"unreliable: {e.lost:.0%} of the posterior draws that were followed ended in no mode,"
+            " as where a density has kinks; evidence and draws hold, the weights of the modes may"
+            " not."
+        )
     if e.missed_mass > _MOST_MISSED:
         return (
             f"unreliable: {e.missed_mass:.0%} of the mass lies in modes that at most one of"
