@@ -220,9 +220,9 @@ def _costs(cells: Cells, done: list[str]) -> str:
         text += f"""
 
 The machine multiplies 2048 x 2048 matrices at {machine["matmul_gflops"]:.0f} GFLOP/s; one
-pass through flow and decoder takes {min(passes):.2f} to {max(passes):.2f} MFLOP, as many pixels as
-are data. The last column counts these passes (Mfe) alone, nothing of what whitening, mixtures and
-factorisations cost."""
+pass through flow and decoder takes {min(passes):.2f} to {max(passes):.2f} MFLOP, by the number of
+pixels that are data. The last column counts these passes (Mfe) alone, nothing of what whitening,
+mixtures and factorisations cost."""
     grown = [
         [
             name,

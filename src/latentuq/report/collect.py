@@ -178,8 +178,8 @@ def _latent_view(key: Key[Array, ""], post: Posterior, shown: list[int]) -> Late
     spread = np.cov(us.T).reshape(post.dim, post.dim)
     axes = np.linalg.eigh(spread)[1][:, ::-1][:, :2]
     parted = len(shown) > 1
-    if parted:  # Fisher's discriminant of their Gaussians.
-        first, second = np.asarray(post.inference.means, np.float64)[shown[:2]]
+    if parted:  # Fisher's discriminant; modes differ, while the means of their Gaussians may not.
+        first, second = np.asarray(post.modes, np.float64)[shown[:2]]
         factors = np.asarray(post.inference.factors, np.float64)[shown[:2]]
         axis = np.linalg.solve(np.sum(factors @ factors.mT, axis=0), first - second)
         axis /= np.linalg.norm(axis)
