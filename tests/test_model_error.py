@@ -158,7 +158,7 @@ def test_many_data_count_as_few(gain):
     assert error.inflated(0.0) is error
     inflated = error.inflated(150.0)  # They count as 150 / 4.
     np.testing.assert_allclose(inflated.std, 2 * error.std, rtol=1e-6)
-    assert inflated.gain is error.gain
+    assert inflated.gain is None  # The gain is for images.
     unlimited = ModelError(error.variance, error.factors, gain)
     assert unlimited.inflated(150.0) is unlimited
 

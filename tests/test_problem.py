@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from latentuq import prior_from
 from latentuq.covariance import DenseWhitening, DiagonalWhitening, LowRankWhitening
 from latentuq.errors import UserError
-from latentuq.exact import exact_log_density
+from latentuq.exact import exact_conditional_image, exact_log_density
 from latentuq.noise import GaussianNoise
 from latentuq.operators import (
     OPERATORS,
@@ -198,6 +198,14 @@ def test_data_that_the_model_error_dominates_count_less(operator, noise, model_e
     np.testing.assert_allclose(inflation, np.sqrt(1 + dominated / 3), rtol=1e-4)
     expected = exact_log_density(problem, u)
     assert abs(problem.log_density(u) - expected) < 1e-3 + 1e-5 * abs(expected)
+    # Images are drawn with the error as it was.
+    np.testing.assert_array_equal(problem.image_error.std, error.std)
+    decoded, zeros = problem.prior.generate(u), jnp.zeros(problem.y.shape)
+    mean = decoded + problem._correction(decoded, zeros, jnp.ones(SHAPE))
+    expected, covariance = exact_conditional_image(problem, u)
+    # What conjugate gradients leave is small beside the spread of the images.
+    tolerance = 1e-4 + 0.02 * np.sqrt(np.diag(covariance).max())
+    np.testing.assert_allclose(np.ravel(mean), expected, atol=tolerance)
 
 
 @st.composite

@@ -108,6 +108,25 @@ def test_two_minima_without_a_barrier_are_one_mode(gap, count):
     assert set(state.basins) == set(range(count))
 
 
+@pytest.mark.parametrize("slope", [1.5, 20.0])
+def test_a_minimum_at_a_kink_is_a_mode(slope):
+    def log_density(u):
+        return -0.5 * jnp.sum(u**2) - slope * jnp.abs(u[0] - 1)
+
+    state = search(jax.random.key(0), Target(log_density, 2), 1)
+    assert len(state.modes) == 1
+    assert state.modes[0].kinked
+    # psi = 1/2 at the kink, and a descent ends within its rounding of that.
+    np.testing.assert_allclose(state.modes[0].value, 0.5, atol=0.02)
+    np.testing.assert_allclose(state.modes[0].point, [1, 0], atol=0.15)
+    assert np.mean(state.basins == 0) > 0.9
+
+
+def test_where_psi_still_falls_there_is_no_mode():
+    state = search(jax.random.key(0), Target(lambda u: 3 * u[0] - u[1] ** 2, 2), 1)
+    assert not state.modes
+
+
 def test_a_later_round_recognises_what_is_known():
     mixture = two_gaussians(2, 4.0)
     target = Target(mixture.log_prob, 2)

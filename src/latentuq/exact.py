@@ -68,7 +68,7 @@ def exact_posterior(problem: InverseProblem) -> ExactPosterior:
     """Solves a problem whose prior is `linear_prior` without approximation."""
     decoder = _linear_decoder(problem)
     A, y, noise = _observed_parts(problem)
-    S = _model_covariance(problem)
+    S = _covariance(problem.model_error)
     G = np.asarray(decoder.weights, np.float64).reshape(problem.dim, -1).T
     offset = np.asarray(decoder.offset, np.float64).ravel()
     C = noise + A @ S @ A.T
@@ -89,14 +89,14 @@ def exact_conditional_image(
     """Mean and covariance of p(x | u, y), for any generator."""
     A, y, noise = _observed_parts(problem)
     image = np.asarray(problem.prior.generate(jnp.asarray(u)), np.float64).ravel()
-    return _condition(image, _model_covariance(problem), A, noise, y)
+    return _condition(image, _covariance(problem.image_error), A, noise, y)
 
 
 def exact_log_density(problem: InverseProblem, u: Float[Array, " dim"]) -> float:
     """Ln N(y; A g(u), C) + ln N(u; 0, I) from explicit matrices, for any generator."""
     A, y, noise = _observed_parts(problem)
     image = np.asarray(problem.prior.generate(jnp.asarray(u)), np.float64).ravel()
-    C = noise + A @ _model_covariance(problem) @ A.T
+    C = noise + A @ _covariance(problem.model_error) @ A.T
     prior = _normal_log_prob(np.asarray(u, np.float64), np.eye(problem.dim))
     return _normal_log_prob(y - A @ image, C) + prior
 
@@ -125,8 +125,7 @@ def _observed_parts(problem: InverseProblem) -> tuple[np.ndarray, np.ndarray, np
     return to_matrix(problem.operator)[seen], y[seen], noise[np.ix_(seen, seen)]
 
 
-def _model_covariance(problem: InverseProblem) -> np.ndarray:
-    error = problem.model_error
+def _covariance(error: ModelError) -> np.ndarray:
     factors = np.asarray(error.factors, np.float64).reshape(error.rank, error.variance.size)
     return np.diag(np.asarray(error.variance, np.float64).ravel()) + factors.T @ factors
 

@@ -45,13 +45,15 @@ class InverseProblem(eqx.Module):
         operator: A, bound to the prior's image shape.
         noise: S_noise.
         y: The data, NaN wherever nothing is observed.
-        model_error: S_model as u and x are inferred with, see `ModelError.inflated`.
+        model_error: S_model as u is inferred with, see `ModelError.inflated`.
+        image_error: S_model as images are drawn with.
         model_variance: The diagonal of A S_model A^T before that.
         sight: What predicts the data that exist, where that takes less than the whole image.
     """
 
     prior: GenerativePrior
     model_error: ModelError
+    image_error: ModelError
     operator: Operator
     noise: GaussianNoise
     y: Float[Array, "*data"]
@@ -93,6 +95,7 @@ class InverseProblem(eqx.Module):
             factored = factor(operator, noise, error, seen, values, factored.matrix)
         self.prior = prior
         self.model_error = error
+        self.image_error = prior.model_error
         self.operator = operator
         self.noise = noise
         self.y = to_device(data, np.dtype(np.float32))
@@ -155,7 +158,7 @@ class InverseProblem(eqx.Module):
         of the model error multiplies n_m, and both sides of S_model, in C as well.
         """
         error_key, noise_key = jax.random.split(key)
-        decoded, error = self.prior.generate(u), self.model_error
+        decoded, error = self.prior.generate(u), self.image_error
         gain = error.gain_at(decoded)
         x = decoded + gain * error.sample(error_key)
         return x + self._correction(x, self.noise.sample(noise_key, self.y.shape), gain)
@@ -164,7 +167,7 @@ class InverseProblem(eqx.Module):
         self, x: Float[Array, "*shape"], noise: Float[Array, "*data"], gain: Float[Array, "*shape"]
     ) -> Float[Array, "*shape"]:
         """S A^T C^-1 [y - A x - noise] with the gain on both sides of S, and of S in C."""
-        error = self.model_error
+        error = self.image_error
         if not isinstance(self.whitening, DenseWhitening):
             gap = jnp.where(self.observed, self.y - self.operator.apply(x) - noise, 0)
             noise_variance = jnp.where(self.observed, self.noise.std**2, jnp.inf)
@@ -176,16 +179,16 @@ class InverseProblem(eqx.Module):
             return gain * error.apply(gain * x)
 
         def covariance(v):
-            """In whitened data: I + F (T S T - S) F^T, T = diag(gain), F = W A.
+            """In whitened data: I + F (T S T - S_u) F^T, T = diag(gain), F = W A.
 
-            Its eigenvalues are of about the gain squared at most and at least: a dozen steps of
-            conjugate gradients solve it.
+            W whitens with S_u, the error that u is inferred with. The eigenvalues are of about the
+            gain squared at most and at least: a dozen steps of conjugate gradients solve it.
             """
             (back,) = transpose(v)
-            return v + self._forward(scaled(back) - error.apply(back))
+            return v + self._forward(scaled(back) - self.model_error.apply(back))
 
         gap = -self._whitened_residual(x) - self.whitening.whiten(noise)
-        if error.gain is not None:
+        if error.gain is not None or error.most_data is not None:
             gap, _ = jax.scipy.sparse.linalg.cg(covariance, gap, tol=_CG_ERROR, maxiter=_CG_STEPS)
         (back,) = transpose(gap)
         return scaled(back)

@@ -65,7 +65,7 @@ def pseudo_gibbs(
         burn_in: Steps before them.
     """
     _check(problem, "Pseudo-Gibbs", chains, steps, burn_in)
-    problem = _without_gain(problem)
+    problem = _with_likelihood_error(problem)
     start_key, run_key = jax.random.split(key)
     timer = Timer()
     states = timer.run(_start, start_key, problem, chains)
@@ -94,7 +94,7 @@ def metropolis_within_gibbs(
             encoder is of no use stay there.
     """
     _check(problem, "Metropolis-within-Gibbs", chains, steps, burn_in)
-    problem = _without_gain(problem)
+    problem = _with_likelihood_error(problem)
     if warm_up < 0:
         raise UserError(f"Metropolis-within-Gibbs needs warm_up >= 0, not {warm_up}.")
     start_key, warm_up_key, run_key = jax.random.split(key, 3)
@@ -194,7 +194,7 @@ def _move(
     return State(u, problem.conditional_images(x_key, u)), accepted
 
 
-def _without_gain(problem: InverseProblem) -> InverseProblem:
+def _with_likelihood_error(problem: InverseProblem) -> InverseProblem:
     """Images drawn with the error of the likelihood: otherwise x and u would have no joint law."""
-    error = dataclasses.replace(problem.model_error, gain=None)
-    return eqx.tree_at(lambda each: each.model_error, problem, error)
+    error = dataclasses.replace(problem.model_error, gain=None, most_data=None)
+    return eqx.tree_at(lambda each: each.image_error, problem, error)

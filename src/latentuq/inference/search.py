@@ -37,6 +37,10 @@ _SEGMENT = 8
 _ARRIVED = 0.05
 # Newton decrement, in nats, of a converged minimum: rounding in float32 allows no less.
 _CONVERGED = 0.01
+# One that cannot be polished may lie at a kink, where no gradient vanishes: the density of a network
+# without curvature has its minima there. It is a mode all the same if psi falls by less than this,
+# in nats, half a standard deviation away; and lower barriers do not part such modes.
+_ROUGHNESS = 1.0
 # Share of the mass from which a mode is relevant, and the starts without a new one that suffice.
 _RELEVANT = 0.01
 _QUIET = 40
@@ -50,12 +54,14 @@ class Mode(NamedTuple):
         value: psi there.
         hessian: Of psi; positive definite.
         log_mass: Laplace's estimate of ln of its mass.
+        kinked: Whether it lies at a kink, where no gradient vanishes.
     """
 
     point: Float[np.ndarray, " dim"]
     value: float
     hessian: Float[np.ndarray, "dim dim"]
     log_mass: float
+    kinked: bool = False
 
 
 class SearchState(NamedTuple):
@@ -277,26 +283,42 @@ def _polish(target: Target, points: Float[np.ndarray, "n dim"]) -> tuple[list[li
     found: list[list[Mode]] = [[] for _ in points]
     downhill, owners = [], []
     for index in range(len(points)):
-        point, hessian = (np.asarray(part[index], np.float64) for part in (ends[0], ends[2]))
         if not np.isfinite(ends.values[index]):
             continue
-        eigenvalues, vectors = np.linalg.eigh(hessian)
+        eigenvalues, vectors = np.linalg.eigh(np.asarray(ends.curvatures[index], np.float64))
         if eigenvalues[0] < -1e-3 * abs(eigenvalues[-1]):
             step = vectors[:, 0] / np.sqrt(abs(eigenvalues[0]))
-            downhill += [point + step, point - step]
+            downhill += [ends.points[index] + step, ends.points[index] - step]
             owners += [index, index]
-        elif ends.decrements[index] < _CONVERGED:
-            found[index].append(make_mode(target, point, float(ends.values[index]), hessian))
+            continue
+        minimum, more = _minimum(target, ends, index)
+        found[index] += minimum
+        counts += more
     for first in range(0, len(downhill), _POLISHED):
         ends = _newton(target, np.array(downhill[first : first + _POLISHED]))
         counts += Counts(hessians=int(ends.evaluations))
         for index, owner in enumerate(owners[first : first + _POLISHED]):
-            hessian = np.asarray(ends.curvatures[index], np.float64)
-            value, arrived = float(ends.values[index]), ends.decrements[index] < _CONVERGED
-            if np.isfinite(value) and arrived and np.linalg.eigvalsh(hessian)[0] > 0:
-                point = np.asarray(ends.points[index], np.float64)
-                found[owner].append(make_mode(target, point, value, hessian))
+            if np.linalg.eigvalsh(ends.curvatures[index])[0] > 0:
+                minimum, more = _minimum(target, ends, index)
+                found[owner] += minimum
+                counts += more
     return found, counts
+
+
+def _minimum(target: Target, ends: Ends, index: int) -> tuple[list[Mode], Counts]:
+    """The mode at which a polished end has arrived, if it has."""
+    point, hessian = (np.asarray(part[index], np.float64) for part in (ends[0], ends[2]))
+    value = float(ends.values[index])
+    if not np.isfinite(value):
+        return [], Counts()
+    mode = make_mode(target, point, value, hessian)
+    if ends.decrements[index] < _CONVERGED:
+        return [mode], Counts()
+    eigenvalues, vectors = np.linalg.eigh(mode.hessian)
+    steps = 0.5 * (vectors / np.sqrt(eigenvalues)).T
+    around = _psi(target, np.concatenate([point + steps, point - steps]))
+    kinked = np.min(around) > value - _ROUGHNESS
+    return [mode._replace(kinked=True)] if kinked else [], Counts(forwards=len(around))
 
 
 def _newton(target: Target, points: Float[np.ndarray, "n dim"]) -> Ends:
@@ -355,11 +377,16 @@ def _place(target: Target, modes: list[Mode], mode: Mode) -> tuple[int, Counts]:
             break
         other = modes[index]
         along = np.linspace(0, 1, _SEGMENT + 2)[1:-1, None]
-        segment = mode.point + along * (other.point - mode.point)
-        # Repeated to the shape of a round, so that nothing new compiles.
-        padded = to_device(np.resize(segment, (ROUND, target.dim)), target.dtype)
-        values = -np.asarray(log_densities(target.log_density, padded))
-        counts += Counts(forwards=ROUND)
-        if np.max(values) < max(mode.value, other.value) + _BARRIER:
+        values = _psi(target, mode.point + along * (other.point - mode.point))
+        counts += Counts(forwards=len(values))
+        barrier = _ROUGHNESS if mode.kinked or other.kinked else _BARRIER
+        if np.max(values) < max(mode.value, other.value) + barrier:
             return int(index), counts
     return len(modes), counts
+
+
+def _psi(target: Target, points: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, " rounds"]:
+    """Psi at the points, which are repeated to whole rounds, so that nothing new compiles."""
+    rounds = -(-len(points) // ROUND)
+    padded = np.resize(points, (rounds * ROUND, target.dim))
+    return -np.asarray(log_densities(target.log_density, to_device(padded, target.dtype)))

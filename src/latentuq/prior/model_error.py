@@ -26,10 +26,10 @@ class ModelError(eqx.Module):
     standard deviation is multiplied by the gain at that intensity. S_model is then what u is
     inferred with; images are drawn with T S_model T, T = diag(gain(g(u))).
 
-    With `most_data` the error is inflated until the n data that it dominates count as
-    n / (1 + n / most_data) of them, never more than `most_data`: the error is not quite Gaussian
-    and its covariance not quite known, so that more data do not tell u, or the pixels that they do
-    not show, ever more exactly.
+    With `most_data` the error that u is inferred with is inflated until the n data that it
+    dominates count as n / (1 + n / most_data) of them, never more than `most_data`: the error is
+    not quite Gaussian and its covariance not quite known, so that more data do not tell u ever more
+    exactly. Images are drawn with the error as it is.
 
     Attributes:
         variance: The independent part.
@@ -64,7 +64,7 @@ class ModelError(eqx.Module):
         return jnp.interp(decoded, knots, self.gain)
 
     def inflated(self, dominated: float) -> "ModelError":
-        """What u and its images are inferred with.
+        """What u is inferred with.
 
         Args:
             dominated: How many data this error dominates.
@@ -75,7 +75,6 @@ class ModelError(eqx.Module):
         return ModelError(
             to_device(inflation**2 * np.asarray(self.variance)),
             to_device(inflation * np.asarray(self.factors)),
-            self.gain,
         )
 
     def narrowed(self, pixels: Int[np.ndarray, " n"]) -> "ModelError":

@@ -27,7 +27,7 @@ class ModelErrorConfig:
     floor: float = number(0.02, 1e-4, 1.0, "smallest standard deviation of a pixel")
     rank: int = number(32, 1, 4096, "rank of the low-rank estimate")
     most_data: float = number(
-        300.0, 1.0, 1e9, "that data dominated by the signal-dependent estimate may count for"
+        100.0, 1.0, 1e9, "that data dominated by the signal-dependent estimate may count for"
     )
 
 
