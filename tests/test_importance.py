@@ -133,6 +133,15 @@ def test_the_heavier_the_tail_the_larger_the_error():
     assert np.all(np.diff(errors) > 0)
 
 
+def test_one_draw_that_outweighs_all_others_is_no_error():
+    log_weights = 60 * np.random.default_rng(0).standard_normal(S)
+    draws = weigh(Evaluated(np.zeros((S, 1)), log_weights, np.zeros(S)))
+    assert float(draws.khat) > 5
+    # The evidence is that of the largest weight, or twice as much if the tail is believed.
+    assert 0 <= float(draws.log_evidence) - (log_weights.max() - math.log(S)) < 1
+    assert float(draws.ess) < 3
+
+
 def test_khat_of_weights_without_a_tail_or_without_enough_of_it():
     equal = jnp.full(S, -7.0)
     smoothed, khat = smooth_weights(equal)

@@ -74,9 +74,9 @@ def assemble(
     # The last place is that of no mode, which the index -1 picks.
     ranks = np.append(np.argsort(order), -1)
     basins, (began, ended) = ranks[membership.basins], membership.probed
-    lost = float(np.mean(ended < 0)) if len(ended) else 0.0
+    probes = ProbeRecord(to_device(began, dtype), to_device(ranks[ended]))
     # What ended nowhere may belong to any of the modes: the spread of a uniform share.
-    errors = np.hypot(errors, lost / np.sqrt(12))
+    errors = np.hypot(errors, probes.lost / np.sqrt(12))
     starts = np.bincount(basins[basins >= 0], minlength=len(order))
     missed = float(np.sum(np.nan_to_num(weights)[starts <= 1]))
     verdict = give_verdict(
@@ -88,7 +88,7 @@ def assemble(
             starts=len(found.values),
             minimum=minimum,
             missed_mass=missed,
-            lost=lost,
+            lost=probes.lost,
             climbs=climbs,
             preview=preview,
         )
@@ -109,7 +109,7 @@ def assemble(
         search=SearchRecord(
             to_device(-found.values, dtype), to_device(basins), to_device(found.independent)
         ),
-        probes=ProbeRecord(to_device(began, dtype), to_device(ranks[ended])),
+        probes=probes,
         diagnostics=Diagnostics(
             khat=float(draws.khat),
             ess=float(draws.ess),

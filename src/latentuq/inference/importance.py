@@ -237,7 +237,7 @@ def _find_tail(log_weights: Float[np.ndarray, " n"]) -> _Tail:
     shape, seen = min(k, _LARGEST_SHAPE), smoothed
     if k > shape:
         unit = _pareto_quantiles(shape, size)
-        scale = (quantiles[-1] - cutoff) / unit[-1]
+        scale = (smoothed[-1] - cutoff) / unit[-1]
         seen = np.minimum(scale * unit + cutoff, 1)
     unseen = size * (cutoff + scale / (1 - shape)) - float(np.sum(seen))
     return _Tail(members, top, smoothed, k, max(unseen, 0.0))

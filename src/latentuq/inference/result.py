@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import equinox as eqx
 import jax
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from latentuq.inference.importance import WeightedDraws
@@ -118,6 +119,12 @@ class ProbeRecord(eqx.Module):
 
     points: Float[Array, "probes dim"]
     modes: Int[Array, " probes"]
+
+    @property
+    def lost(self) -> float:
+        """Share of them that ended in no mode."""
+        ended = np.asarray(self.modes)
+        return float(np.mean(ended < 0)) if len(ended) else 0.0
 
 
 class Inference(eqx.Module):

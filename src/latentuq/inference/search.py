@@ -37,9 +37,9 @@ _SEGMENT = 8
 _ARRIVED = 0.05
 # Newton decrement, in nats, of a converged minimum: rounding in float32 allows no less.
 _CONVERGED = 0.01
-# One that cannot be polished may lie at a kink, where no gradient vanishes: the density of a network
-# without curvature has its minima there. It is a mode all the same if psi falls by less than this,
-# in nats, half a standard deviation away; and lower barriers do not part such modes.
+# One that cannot be polished may lie at a kink, where no gradient vanishes: there a network without
+# curvature has its minima. It is a mode all the same if psi falls by less than this, in nats, half
+# a standard deviation away; and lower barriers do not part such modes.
 _ROUGHNESS = 1.0
 # Share of the mass from which a mode is relevant, and the starts without a new one that suffice.
 _RELEVANT = 0.01

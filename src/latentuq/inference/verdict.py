@@ -34,8 +34,10 @@ class Evidence(NamedTuple):
 
 _FEWEST = 100
 _MOST_MISSED = 0.05
-_MOST_LOST = 0.25
 _LARGEST_ERROR = 0.5
+
+MOST_LOST = 0.25
+"""Share of the posterior draws that were followed which may end in no mode."""
 
 
 def give_verdict(evidence: Evidence) -> str:
@@ -59,7 +61,7 @@ def give_verdict(evidence: Evidence) -> str:
         return f"unreliable: the draws are worth only {e.ess:.0f} independent ones."
     if e.evidence_error > _LARGEST_ERROR:
         return f"unreliable: ln evidence is uncertain by {e.evidence_error:.1f}."
-    if e.lost > _MOST_LOST:
+    if e.lost > MOST_LOST:
         return (
             f"unreliable: {e.lost:.0%} of the posterior draws that were followed ended in no mode,"
             " as where a density has kinks; evidence and draws hold, the weights of the modes may"

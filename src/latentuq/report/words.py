@@ -1,5 +1,6 @@
 """What a verdict means, and what to do about it, in plain words."""
 
+from latentuq.inference.verdict import MOST_LOST
 from latentuq.posterior import Posterior
 from latentuq.posterior.misfit import WORST_FIT, show_p_value
 
@@ -57,6 +58,11 @@ def give_advice(post: Posterior) -> list[str]:
             "Check that the image has the scale and the orientation of the prior's images.",
             "Use a prior that was trained on images like this one (latentuq train).",
         ]
+    elif post.inference.probes.lost > MOST_LOST:
+        advice.append(
+            "Use a prior with smooth networks (latentuq train --activation silu): where a network"
+            " has kinks, as with leaky ReLU, descents stall."
+        )
     else:
         advice.append("Give the inference more time (--budget), or another --seed.")
-    return [*advice, "Until then take the samples as a sketch, not as probabilities."]
+    return [*advice, "Until then take its probabilities as a sketch."]
