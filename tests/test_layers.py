@@ -18,6 +18,7 @@ LAYERS = [
     ["training", "operators", "noise"],
     ["covariance"],
     ["sight"],
+    ["signal_likelihood"],
     ["problem"],
     ["problem_file", "exact", "experiments", "baselines"],
     ["posterior"],

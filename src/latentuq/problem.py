@@ -19,6 +19,7 @@ from latentuq.operators import Gain, Operator
 from latentuq.prior import GenerativePrior, ModelError
 from latentuq.programs import program
 from latentuq.sight import Sight, narrow
+from latentuq.signal_likelihood import SignalLikelihood, make_signal_likelihood
 
 _LOG_TWO_PI = float(np.log(2 * np.pi))
 # Relative to the whitened gap in the data; what is left in an image is a hundredth of its spread.
@@ -40,6 +41,9 @@ class InverseProblem(eqx.Module):
     C = S_noise + A S_model A^T is factored when the problem is made, in float64 and outside any
     compiled function. Everything below works on one u, and under jit, vmap, grad and hessian.
 
+    Where the model error has a gain, each datum shows one pixel and noise is independent, u is
+    inferred with a `SignalLikelihood` in the place of N(y; A g(u), C).
+
     Attributes:
         prior: Where g and S_model come from.
         operator: A, bound to the prior's image shape.
@@ -49,6 +53,7 @@ class InverseProblem(eqx.Module):
         image_error: S_model as images are drawn with.
         model_variance: The diagonal of A S_model A^T before that.
         sight: What predicts the data that exist, where that takes less than the whole image.
+        likelihood: Of a signal-dependent model error; None: N(y; A g(u), C).
     """
 
     prior: GenerativePrior
@@ -61,6 +66,7 @@ class InverseProblem(eqx.Module):
     sight: Sight | None
     whitening: Whitening
     whitened_data: Float[Array, " seen"]
+    likelihood: SignalLikelihood | None
     log_normalisation: Float[Array, ""]
 
     def __init__(
@@ -90,8 +96,9 @@ class InverseProblem(eqx.Module):
         seen, values, error = observed.ravel(), np.nan_to_num(data).ravel(), prior.model_error
         factored = factor(operator, noise, error, seen, values)
         model_variance = factored.model_variance.reshape(shape)
+        dominated = factored.dominated
         if error.most_data is not None:
-            error = error.inflated(factored.dominated)
+            error = error.inflated(dominated)
             factored = factor(operator, noise, error, seen, values, factored.matrix)
         self.prior = prior
         self.model_error = error
@@ -103,10 +110,15 @@ class InverseProblem(eqx.Module):
         self.sight, factored = narrow(prior, operator, seen, factored)
         self.whitening = factored.whitening
         self.whitened_data = factored.whitened_data
+        self.likelihood = make_signal_likelihood(
+            prior, operator, noise, values, seen, dominated, self.sight
+        )
         # -ln of the normalisations of N(y; ., C) and N(u; 0, I).
-        dimensions = int(observed.sum()) + prior.dim
+        data_part = -0.5 * (factored.log_det + int(observed.sum()) * _LOG_TWO_PI)
+        if self.likelihood is not None:
+            data_part = float(self.likelihood.log_normalisation)
         self.log_normalisation = to_device(
-            -0.5 * (factored.log_det + dimensions * _LOG_TWO_PI), np.dtype(np.float32)
+            data_part - 0.5 * prior.dim * _LOG_TWO_PI, np.dtype(np.float32)
         )
 
     @property
@@ -119,27 +131,33 @@ class InverseProblem(eqx.Module):
         return ~jnp.isnan(self.y)
 
     def residual(self, u: Float[Array, " dim"]) -> Float[Array, " seen"]:
-        """r(u) = C^(-1/2) (A g(u) - y), zero where nothing is observed.
+        """r(u) with log_density = constant - r.r / 2 - u.u / 2.
 
-        With a `sight` most data that do not exist are left out: its length is not that of y.
+        C^(-1/2) (A g(u) - y), zero where nothing is observed, unless there is a `likelihood`. With
+        a `sight` most data that do not exist are left out: its length is not that of y.
         """
-        if self.sight is None:
-            return self._whitened_residual(self.prior.generate(u))
-        return self.whitening.whiten(self.sight(u)) - self.whitened_data
+        return self._gap(u) if self.likelihood is None else self.likelihood.residual(u)
 
     def chi_squared(self, u: Float[Array, " dim"]) -> Float[Array, ""]:
-        """r.r; at the true u it follows chi-squared with as many degrees as observed data."""
-        return jnp.sum(self.residual(u) ** 2)
+        """(A g(u) - y)^T C^-1 (A g(u) - y).
+
+        At the true u it follows chi-squared with as many degrees as observed data.
+        """
+        return jnp.sum(self._gap(u) ** 2)
 
     def log_density(self, u: Float[Array, " dim"]) -> Float[Array, ""]:
-        """Ln N(y; A g(u), C) + ln N(u; 0, I) over the observed data, all constants included."""
-        return self.log_normalisation - 0.5 * self.chi_squared(u) - 0.5 * jnp.sum(u**2)
+        """Ln p(y | u) + ln N(u; 0, I) over the observed data, all constants included.
+
+        The likelihood is N(y; A g(u), C) unless there is another `likelihood`.
+        """
+        distance = jnp.sum(self.residual(u) ** 2)
+        return self.log_normalisation - 0.5 * distance - 0.5 * jnp.sum(u**2)
 
     def simulate(self, key: Key[Array, ""]) -> Simulation:
         """Draws u from the prior, then x and y given u; y is missing where it is missing here.
 
-        With a gain of the model error, x has the error of what the generator shows, while
-        `log_density` assumes an average and inflated one.
+        With a gain of the model error, x has the error of what the generator shows, which
+        `log_density` knows only where each datum shows one pixel, and then without its correlation.
         """
         u_key, error_key, noise_key = jax.random.split(key, 3)
         u = jax.random.normal(u_key, (self.dim,))
@@ -205,12 +223,16 @@ class InverseProblem(eqx.Module):
             raise UserError(
                 "y is NaN or infinite where this problem has data; make a new InverseProblem."
             )
-        whitened = self.whitening.whiten(self._picked(jnp.where(self.observed, y, 0.0)))
-        return eqx.tree_at(
+        known = jnp.where(self.observed, y, 0.0)
+        changed = eqx.tree_at(
             lambda problem: (problem.y, problem.whitened_data),
             self,
-            (jnp.where(self.observed, y, jnp.nan), whitened),
+            (jnp.where(self.observed, y, jnp.nan), self.whitening.whiten(self._picked(known))),
         )
+        if self.likelihood is None:
+            return changed
+        seen = jnp.ravel(known)[self.likelihood.sight.data]
+        return eqx.tree_at(lambda problem: problem.likelihood.y, changed, seen)
 
     def explain(self) -> str:
         """Says what is observed, at what noise, and how much of the variance is model error."""
@@ -253,6 +275,12 @@ class InverseProblem(eqx.Module):
     def _picked(self, y: Float[Array, "*data"]) -> Float[Array, " seen"]:
         """The data that the whitening takes."""
         return jnp.ravel(y) if self.sight is None else jnp.ravel(y)[self.sight.data]
+
+    def _gap(self, u: Float[Array, " dim"]) -> Float[Array, " seen"]:
+        """C^(-1/2) (A g(u) - y)."""
+        if self.sight is None:
+            return self._whitened_residual(self.prior.generate(u))
+        return self.whitening.whiten(self.sight(u)) - self.whitened_data
 
     def _forward(self, x: Float[Array, "*shape"]) -> Float[Array, " data"]:
         return self.whitening.forward(self.operator, x)

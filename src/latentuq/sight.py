@@ -1,6 +1,7 @@
 """Sight: the data that exist, predicted without the rest of the image."""
 
 import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
@@ -23,14 +24,21 @@ class Sight(eqx.Module):
         prior: Of the pixels that they show.
         factors: What each pixel is multiplied by.
         data: Index of each into the flattened data; padding repeats them.
+        pixels: The pixel that each shows, of a prior that makes whole images; None: as they come.
     """
 
     prior: GenerativePrior
     factors: Float[Array, " seen"]
     data: Int[Array, " seen"]
+    pixels: Int[Array, " seen"] | None = None
 
     def __call__(self, u: Float[Array, " dim"]) -> Float[Array, " seen"]:
-        return self.factors * self.prior.generate(u)
+        return self.factors * self.shown(u)
+
+    def shown(self, u: Float[Array, " dim"]) -> Float[Array, " seen"]:
+        """The pixel of each datum."""
+        image = self.prior.generate(u)
+        return image if self.pixels is None else jnp.ravel(image)[self.pixels]
 
 
 def narrow(
@@ -53,3 +61,14 @@ def narrow(
     if shown is None or rows is None or (narrowed := prior.narrowed(shown[0])) is None:
         return None, factored
     return Sight(narrowed, to_device(shown[1], np.dtype(np.float32)), to_device(data)), rows
+
+
+def see_all(prior: GenerativePrior, operator: Operator, size: int) -> Sight | None:
+    """Sight of all data, by way of the whole image; None where data mix pixels."""
+    data = np.arange(size)
+    if (shown := operator.pixels_of(data)) is None:
+        return None
+    pixels, factors = shown
+    return Sight(
+        prior, to_device(factors, np.dtype(np.float32)), to_device(data), to_device(pixels)
+    )

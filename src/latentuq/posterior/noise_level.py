@@ -67,6 +67,8 @@ def estimate_noise(
         operator: What made the data of it.
         y: The data, NaN where missing.
     """
+    # Evidences of different levels compare only if each is a density of the data.
+    prior = prior.with_gaussian_error()
     seen = np.asarray(y)[np.isfinite(y)]
     spread = float(np.std(seen)) if seen.size else 0.0
     if not spread > 0:

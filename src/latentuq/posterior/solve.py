@@ -16,7 +16,7 @@ from latentuq.inference.engine import infer
 from latentuq.inference.result import Inference, Progress
 from latentuq.inference.target import Target
 from latentuq.posterior.file import read_posterior
-from latentuq.posterior.misfit import check_fit, predictive_p_value
+from latentuq.posterior.misfit import check_fit, measure_chi_squared, predictive_p_value
 from latentuq.posterior.posterior import LogDensity, Posterior
 from latentuq.posterior.sampling import read_key
 from latentuq.prior import GenerativePrior
@@ -104,10 +104,8 @@ def load_posterior(
 
 def make_posterior(key: Key[Array, ""], inference: Inference, problem: InverseProblem) -> Posterior:
     """Adds the problem to what the engine returned for its density."""
-    # log_density = log_normalisation - r.r/2 - u.u/2, solved for r.r.
     modes, log_densities = np.asarray(inference.modes), np.asarray(inference.log_densities)
-    distances = 2 * (np.asarray(problem.log_normalisation) - log_densities)
-    chi_squared = distances - np.sum(modes**2, axis=1)
+    chi_squared = measure_chi_squared(problem, modes, log_densities)
     data = int(np.count_nonzero(problem.observed))
     reduced = float(chi_squared[inference.map_index]) / data if data else None
     p_value = predictive_p_value(inference, problem) if data else None

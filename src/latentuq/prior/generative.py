@@ -107,6 +107,11 @@ class GenerativePrior(eqx.Module):
             raise UserError(f"There is no model error {name!r}; this prior has: {known}.")
         return dataclasses.replace(self, model_error=self.model_errors[name])
 
+    def with_gaussian_error(self) -> "GenerativePrior":
+        """The same prior with S_model alone: no gain, no limit to what data count for."""
+        error = ModelError(self.model_error.variance, self.model_error.factors)
+        return dataclasses.replace(self, model_error=error)
+
     @property
     def model_error_name(self) -> str:
         """Which of `model_errors` is in use; "given" if it is none of them."""
