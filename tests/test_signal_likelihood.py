@@ -98,7 +98,7 @@ def test_it_is_for_data_of_one_pixel_with_independent_noise_alone():
     assert make_problem(Gain(1.0)).likelihood is not None
     assert make_problem(Gain(1.0), gain=None).likelihood is None
     assert make_problem(Blur(1.0, size=3), 0.1).likelihood is None
-    correlated = GaussianNoise(np.eye(PIXELS) + 0.5)
+    correlated = GaussianNoise(covariance=np.eye(PIXELS) + 0.5)
     problem = InverseProblem(make_prior(), Gain(1.0), correlated, np.zeros(SHAPE))
     assert problem.likelihood is None
 
