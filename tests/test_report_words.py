@@ -27,6 +27,7 @@ def test_a_good_answer_needs_no_advice(word):
     [
         (answer("unreliable: misfit.", p_value=0.001), "corruption as it was"),
         (answer("unreliable: lost.", ends=[0, 0, -1, -1]), "silu"),
+        (answer("unreliable: lost.", ends=[0, 0, -1, -1]), "--budget"),
         (answer("unreliable: a heavy tail.", ends=[0, 0, 1, -1]), "--budget"),
     ],
 )

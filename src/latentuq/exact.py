@@ -93,7 +93,10 @@ def exact_conditional_image(
 
 
 def exact_log_density(problem: InverseProblem, u: Float[Array, " dim"]) -> float:
-    """Ln N(y; A g(u), C) + ln N(u; 0, I) from explicit matrices, for any generator."""
+    """Ln N(y; A g(u), C) + ln N(u; 0, I) from explicit matrices, for any generator.
+
+    Of a problem with another `likelihood` this is not the log density.
+    """
     A, y, noise = _observed_parts(problem)
     image = np.asarray(problem.prior.generate(jnp.asarray(u)), np.float64).ravel()
     C = noise + A @ _covariance(problem.model_error) @ A.T

@@ -116,7 +116,7 @@ class InverseProblem(eqx.Module):
         # -ln of the normalisations of N(y; ., C) and N(u; 0, I).
         data_part = -0.5 * (factored.log_det + int(observed.sum()) * _LOG_TWO_PI)
         if self.likelihood is not None:
-            data_part = float(self.likelihood.log_normalisation)
+            data_part = float(np.asarray(self.likelihood.log_normalisation))
         self.log_normalisation = to_device(
             data_part - 0.5 * prior.dim * _LOG_TWO_PI, np.dtype(np.float32)
         )
@@ -130,7 +130,7 @@ class InverseProblem(eqx.Module):
         """Which data exist."""
         return ~jnp.isnan(self.y)
 
-    def residual(self, u: Float[Array, " dim"]) -> Float[Array, " seen"]:
+    def residual(self, u: Float[Array, " dim"]) -> Float[Array, " rows"]:
         """r(u) with log_density = constant - r.r / 2 - u.u / 2.
 
         C^(-1/2) (A g(u) - y), zero where nothing is observed, unless there is a `likelihood`. With
@@ -141,7 +141,8 @@ class InverseProblem(eqx.Module):
     def chi_squared(self, u: Float[Array, " dim"]) -> Float[Array, ""]:
         """(A g(u) - y)^T C^-1 (A g(u) - y).
 
-        At the true u it follows chi-squared with as many degrees as observed data.
+        If C is that of the data, neither inflated nor with a gain, it follows chi-squared with as
+        many degrees as observed data at the true u.
         """
         return jnp.sum(self._gap(u) ** 2)
 
@@ -200,7 +201,8 @@ class InverseProblem(eqx.Module):
             """In whitened data: I + F (T S T - S_u) F^T, T = diag(gain), F = W A.
 
             W whitens with S_u, the error that u is inferred with. The eigenvalues are of about the
-            gain squared at most and at least: a dozen steps of conjugate gradients solve it.
+            gain squared over the inflation of S_u, and 1: a dozen steps of conjugate gradients
+            solve it.
             """
             (back,) = transpose(v)
             return v + self._forward(scaled(back) - self.model_error.apply(back))

@@ -15,10 +15,10 @@ _SIZES = 16
 
 
 class Sight(eqx.Module):
-    """u -> A g(u) at the data that exist, where each shows one pixel.
+    """u -> A g(u) at some of the data, where each shows one pixel.
 
-    The decoder's last layer, over a third of `mnist`'s products, makes no other pixel. Their number
-    is rounded up, so that few programs serve all masks.
+    Narrowed to the data that exist, the decoder's last layer, over a third of `mnist`'s products,
+    makes no other pixel. Their number is rounded up, so that few programs serve all masks.
 
     Attributes:
         prior: Of the pixels that they show.

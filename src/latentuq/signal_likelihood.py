@@ -41,6 +41,7 @@ class SignalLikelihood(eqx.Module):
         floor: a^2 floor^2.
         powers: w; zero for padding and for data that do not exist.
         gain: Chebyshev coefficients of the gain squared.
+        log_normalisation: The constant: ln p(y | u) = log_normalisation - r.r / 2.
     """
 
     sight: Sight
@@ -50,9 +51,10 @@ class SignalLikelihood(eqx.Module):
     floor: Float[Array, " seen"]
     powers: Float[Array, " seen"]
     gain: Float[Array, " coefficients"]
+    log_normalisation: Float[Array, ""]
 
     def residual(self, u: Float[Array, " dim"]) -> Float[Array, " twice_seen"]:
-        """Whitened gaps, then roots of ln v: ln p(y | u) = constant - r.r / 2."""
+        """Whitened gaps, then roots of ln v."""
         shown = self.sight.shown(u)
         variance = self.noise + self.floor + self.signal * self._squared_gain(shown)
         excess = jnp.log(variance / (_BELOW * (self.noise + self.floor)))
@@ -60,14 +62,8 @@ class SignalLikelihood(eqx.Module):
         roots = jnp.sqrt(self.powers)
         return jnp.concatenate([roots * gap / jnp.sqrt(variance), roots * jnp.sqrt(excess)])
 
-    @property
-    def log_normalisation(self) -> Float[Array, ""]:
-        """The constant of `residual`."""
-        least = jnp.log(_BELOW * (self.noise + self.floor))
-        return -0.5 * jnp.sum(self.powers * (_LOG_TWO_PI + least))
-
     def _squared_gain(self, shown: Float[Array, " seen"]) -> Float[Array, " seen"]:
-        x = 2 * shown - 1
+        x = 2 * jnp.clip(shown, 0, 1) - 1
         after = later = jnp.zeros_like(x)
         for coefficient in self.gain[:0:-1]:  # Clenshaw's recurrence.
             after, later = 2 * x * after - later + coefficient, after
@@ -108,17 +104,14 @@ def make_signal_likelihood(
     assert shown is not None
     pixels, factors = shown
     signal = (factors * np.asarray(error.std, np.float64).ravel()[pixels]) ** 2
-    noise_variance = noise.variance(operator.output_shape)[data]
+    floor = (factors * _FLOOR) ** 2
+    # What does not count may have neither noise nor a factor, but a variance.
+    noise_variance = np.where(counts, noise.variance(operator.output_shape)[data], 1.0)
     inflation = 1.0 if error.most_data is None else 1 + dominated / error.most_data
-    powers = (noise_variance + signal) / (noise_variance + inflation * signal)
-    numbers = (
-        y[data],
-        noise_variance,
-        signal,
-        (factors * _FLOOR) ** 2,
-        np.where(counts, powers, 0.0),
-        fit_squared_gain(error),
-    )
+    powers = counts * (noise_variance + signal) / (noise_variance + inflation * signal)
+    least = np.log(_BELOW * (noise_variance + floor))
+    constant = -0.5 * np.sum(powers * (_LOG_TWO_PI + least))
+    numbers = (y[data], noise_variance, signal, floor, powers, fit_squared_gain(error), constant)
     return SignalLikelihood(sight, *(to_device(each, np.dtype(np.float32)) for each in numbers))
 
 

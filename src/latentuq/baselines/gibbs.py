@@ -104,7 +104,8 @@ def metropolis_within_gibbs(
         states, _, _ = timer.run(_walk, warm_up_key, problem, None, states, warm_up)
     # Of a clean image that is seen as it is: its density at u is p(x | z) p(u).
     every_pixel = Mask(np.ones(problem.prior.shape))
-    clean = InverseProblem(problem.prior, every_pixel, GaussianNoise(0.0), every_pixel.mask)
+    prior = dataclasses.replace(problem.prior, model_error=problem.image_error)
+    clean = InverseProblem(prior, every_pixel, GaussianNoise(0.0), every_pixel.mask)
     _, visited, accepted = timer.run(_walk, run_key, problem, clean, states, burn_in + steps)
     forwards = 1 + _PSEUDO_COST * warm_up + _METROPOLIS_COST * (burn_in + steps)
     history = {"acceptances": np.asarray(accepted, np.float64).mean(axis=1)}
@@ -195,6 +196,9 @@ def _move(
 
 
 def _with_likelihood_error(problem: InverseProblem) -> InverseProblem:
-    """Images drawn with the error of the likelihood: otherwise x and u would have no joint law."""
+    """Images drawn with the error of N(y; A g(u), C): otherwise x and u would have no joint law.
+
+    That is the posterior which is sampled, also of a problem with another `likelihood`.
+    """
     error = dataclasses.replace(problem.model_error, gain=None, most_data=None)
     return eqx.tree_at(lambda each: each.image_error, problem, error)

@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Key
 
 from latentuq.calibration.classifier import load_classifier
 from latentuq.calibration.statistics import covered, crps, energy_score, ranks, tarp_rank
-from latentuq.posterior.maps import draw_images
+from latentuq.posterior.maps import decode_images, draw_images
 from latentuq.problem import InverseProblem
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
@@ -93,7 +93,7 @@ def measure_draws(
     if truth.u is not None:
         row["ranks"] = np.round(ranks(generator, np.asarray(draws), truth.u), 4).tolist()
     if truth.label is not None:
-        classes = load_classifier().probabilities(jnp.clip(images, 0, 1))
+        classes = load_classifier().probabilities(decode_images(problem.prior, draws))
         row["classes"] = np.round(np.asarray(jnp.mean(classes, axis=0)), 4).tolist()
         row["label"] = truth.label
     return row

@@ -148,9 +148,10 @@ def _inferred(
 
 
 def _stamp(case: Case, checksum: str) -> str:
-    """Of the data and the model that a posterior belongs to."""
+    """Of the data, the model and the density that a posterior belongs to."""
     digest = hashlib.sha256(checksum.encode())
     digest.update(np.asarray(case.problem.y).tobytes())
+    digest.update(np.asarray(_log_density_at_zero(case.problem)).tobytes())
     return digest.hexdigest()
 
 
@@ -216,6 +217,11 @@ def corrupted(
 @eqx.filter_jit
 def _simulate(key, base):
     return base.simulate(key)
+
+
+@eqx.filter_jit
+def _log_density_at_zero(problem):
+    return problem.log_density(jnp.zeros(problem.dim))
 
 
 def _solve(key: Key[Array, ""], case: Case) -> tuple[Float[Array, "n dim"], dict[str, Any]]:

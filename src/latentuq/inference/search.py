@@ -39,8 +39,8 @@ _ARRIVED = 0.05
 _CONVERGED = 0.01
 # One that cannot be polished may lie at a kink, where no gradient vanishes: there a network without
 # curvature has its minima. It is a mode all the same if psi falls by less than this, in nats, half
-# a standard deviation away; and lower barriers do not part such modes.
-_ROUGHNESS = 1.0
+# a standard deviation away; and barriers twice as high do not part such modes.
+_ROUGHNESS = 0.5
 # Share of the mass from which a mode is relevant, and the starts without a new one that suffice.
 _RELEVANT = 0.01
 _QUIET = 40
@@ -54,7 +54,7 @@ class Mode(NamedTuple):
         value: psi there.
         hessian: Of psi; positive definite.
         log_mass: Laplace's estimate of ln of its mass.
-        kinked: Whether it lies at a kink, where no gradient vanishes.
+        kinked: Whether it could not be polished, as at a kink, although psi hardly falls around it.
     """
 
     point: Float[np.ndarray, " dim"]
@@ -298,7 +298,8 @@ def _polish(target: Target, points: Float[np.ndarray, "n dim"]) -> tuple[list[li
         ends = _newton(target, np.array(downhill[first : first + _POLISHED]))
         counts += Counts(hessians=int(ends.evaluations))
         for index, owner in enumerate(owners[first : first + _POLISHED]):
-            if np.linalg.eigvalsh(ends.curvatures[index])[0] > 0:
+            hessian = np.asarray(ends.curvatures[index], np.float64)
+            if np.all(np.isfinite(hessian)) and np.linalg.eigvalsh(hessian)[0] > 0:
                 minimum, more = _minimum(target, ends, index)
                 found[owner] += minimum
                 counts += more
@@ -379,7 +380,7 @@ def _place(target: Target, modes: list[Mode], mode: Mode) -> tuple[int, Counts]:
         along = np.linspace(0, 1, _SEGMENT + 2)[1:-1, None]
         values = _psi(target, mode.point + along * (other.point - mode.point))
         counts += Counts(forwards=len(values))
-        barrier = _ROUGHNESS if mode.kinked or other.kinked else _BARRIER
+        barrier = 2 * _ROUGHNESS if mode.kinked or other.kinked else _BARRIER
         if np.max(values) < max(mode.value, other.value) + barrier:
             return int(index), counts
     return len(modes), counts

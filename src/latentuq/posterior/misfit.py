@@ -3,9 +3,10 @@
 import jax
 import numpy as np
 from jaxtyping import Array, Float
-from scipy.special import gammaincc, softmax
+from scipy.special import gammaincc
 
 from latentuq.arrays import to_device
+from latentuq.inference.importance import systematic_index
 from latentuq.inference.result import Inference
 from latentuq.inference.target import BATCH
 from latentuq.problem import InverseProblem
@@ -14,30 +15,31 @@ from latentuq.programs import program
 WORST_FIT = 0.02
 """The p-value below which a verdict says that the data do not fit the model."""
 
-# Draws that a p-value rests on, the heaviest: they hold nearly all of the weight.
-_COUNTED = 8192
+# Draws that a p-value rests on.
+_COUNTED = 4096
 _FEW = 64
 
 
 def predictive_p_value(inference: Inference, problem: InverseProblem) -> float | None:
-    """Posterior mean of the chance that replicates have a larger r.r + u.u than data and draw.
+    """Posterior mean of the chance that replicates have a larger chi^2 + u.u than data and draw.
 
-    If the model made the data, (u, y) is a draw of it, and r.r + u.u follows chi-squared with as
-    many degrees as there are data and dimensions. A bad fit shows in r.r; data that can be fitted,
-    but only by something that the prior calls impossible, in u.u. An inflated model error makes
-    the sum smaller than that, and alarms rarer. None if no draw has any weight.
+    If N(y; A g(u), C) made the data, (u, y) is a draw of it, and the sum follows chi-squared with
+    as many degrees as there are data and dimensions. A bad fit shows in the chi-squared of the
+    data; data that can be fitted, but only by something that the prior calls impossible, in u.u. An
+    inflated model error makes the sum smaller than that, and alarms rarer. None if no draw has any
+    weight.
     """
     degrees = np.count_nonzero(problem.observed) + problem.dim
     log_weights = np.asarray(inference.draws.log_weights, np.float64)
     if not np.any(log_weights > -np.inf):
         return None
-    heaviest = np.argsort(-log_weights)[:_COUNTED]
-    points = np.asarray(inference.draws.draws)[heaviest]
-    log_densities = np.asarray(inference.draws.log_densities, np.float64)[heaviest]
+    # The same draws as often as their weights say; the same answer to the same posterior.
+    chosen = systematic_index(np.random.default_rng(0), log_weights, _COUNTED)
+    points = np.asarray(inference.draws.draws)[chosen]
+    log_densities = np.asarray(inference.draws.log_densities, np.float64)[chosen]
     chi_squared = measure_chi_squared(problem, points, log_densities)
     distances = chi_squared + np.sum(points.astype(np.float64) ** 2, axis=1)
-    weights = softmax(log_weights[heaviest])
-    return float(weights @ gammaincc(degrees / 2, np.maximum(distances, 0) / 2))
+    return float(np.mean(gammaincc(degrees / 2, np.maximum(distances, 0) / 2)))
 
 
 def measure_chi_squared(

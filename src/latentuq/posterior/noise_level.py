@@ -68,7 +68,7 @@ def estimate_noise(
         y: The data, NaN where missing.
     """
     # Evidences of different levels compare only if each is a density of the data.
-    prior = prior.with_gaussian_error()
+    prior = prior.with_gaussian_error() if isinstance(prior, GenerativePrior) else prior
     seen = np.asarray(y)[np.isfinite(y)]
     spread = float(np.std(seen)) if seen.size else 0.0
     if not spread > 0:

@@ -59,7 +59,7 @@ class Posterior:
         key: What `solve` was called with.
         problem: None for `solve_density`.
         log_density_fn: The unnormalised log density of one u; None if a file could not hold it.
-        chi_squared: r.r at each mode; None without data.
+        chi_squared: Of the data at each mode; None without data.
         provenance: Versions of the packages, name and checksum of the model.
         no_problem: Why there is no problem, where there is none.
         saved_images: Maps that came with a file.
@@ -128,8 +128,9 @@ class Posterior:
     def diagnostics(self) -> Diagnostics:
         """Certificate and cost.
 
-        `reduced_chi_squared` is r.r at the deepest mode over the number of observed data: nothing
-        is taken off for the dim numbers that the mode fits, nor for the pull of the prior.
+        `reduced_chi_squared` is that of the data at the deepest mode over the number of observed
+        data: nothing is taken off for the dim numbers that the mode fits, nor for the pull of the
+        prior.
         """
         return self.inference.diagnostics
 

@@ -110,6 +110,9 @@ class GenerativePrior(eqx.Module):
     def with_gaussian_error(self) -> "GenerativePrior":
         """The same prior with S_model alone: no gain, no limit to what data count for."""
         error = ModelError(self.model_error.variance, self.model_error.factors)
+        for each in self.model_errors.values():  # One that has a name can be told in a file.
+            if eqx.tree_equal(each, error):
+                error = each
         return dataclasses.replace(self, model_error=error)
 
     @property

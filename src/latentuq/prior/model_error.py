@@ -23,13 +23,13 @@ class ModelError(eqx.Module):
     its Cholesky columns as factors.
 
     With a `gain` the error of an image grows and shrinks with what the generator shows: its
-    standard deviation is multiplied by the gain at that intensity. S_model is then what u is
-    inferred with; images are drawn with T S_model T, T = diag(gain(g(u))).
+    standard deviation is multiplied by the gain at that intensity, and images are drawn with
+    T S_model T, T = diag(gain(g(u))). u is inferred with a gain, too, where each datum shows one
+    pixel (`signal_likelihood`), and with S_model elsewhere.
 
-    With `most_data` the error that u is inferred with is inflated until the n data that it
-    dominates count as n / (1 + n / most_data) of them, never more than `most_data`: the error is
-    not quite Gaussian and its covariance not quite known, so that more data do not tell u ever more
-    exactly. Images are drawn with the error as it is.
+    With `most_data` the n data that the error dominates count as n / (1 + n / most_data) of them,
+    never more than `most_data`: the error is not quite Gaussian and its covariance not quite known,
+    so that more data do not tell u ever more exactly. Images are drawn with the error as it is.
 
     Attributes:
         variance: The independent part.
@@ -64,7 +64,7 @@ class ModelError(eqx.Module):
         return jnp.interp(decoded, knots, self.gain)
 
     def inflated(self, dominated: float) -> "ModelError":
-        """What u is inferred with.
+        """S_model so large that the data which it dominates count for no more than they should.
 
         Args:
             dominated: How many data this error dominates.

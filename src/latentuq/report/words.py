@@ -58,11 +58,11 @@ def give_advice(post: Posterior) -> list[str]:
             "Check that the image has the scale and the orientation of the prior's images.",
             "Use a prior that was trained on images like this one (latentuq train).",
         ]
-    elif post.inference.probes.lost > MOST_LOST:
-        advice.append(
-            "Use a prior with smooth networks (latentuq train --activation silu): where a network"
-            " has kinks, as with leaky ReLU, descents stall."
-        )
     else:
         advice.append("Give the inference more time (--budget), or another --seed.")
+    if post.inference.probes.lost > MOST_LOST:
+        advice.append(
+            "If the prior's networks have kinks, as with leaky ReLU, descents stall: train one with"
+            " smooth ones (latentuq train --activation silu)."
+        )
     return [*advice, "Until then take its probabilities as a sketch."]
