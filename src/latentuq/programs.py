@@ -12,6 +12,7 @@ import os
 import pickle
 import secrets
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -53,27 +54,33 @@ def program(fn: Callable[Inputs, Result]) -> Callable[Inputs, Result]:
     """
     compiled: Any = eqx.filter_jit(fn)
     kept: dict[Any, _Program | None] = {}
+    making = threading.Lock()
 
     @functools.wraps(fn)
     def call(*args: Inputs.args, **kwargs: Inputs.kwargs) -> Result:
-        if _folder is None:
-            return compiled(*args, **kwargs)
         leaves, structure = jax.tree.flatten((args, kwargs))
-        arrays = [leaf for leaf in leaves if eqx.is_array(leaf)]
-        if any(isinstance(each, Tracer) for each in arrays):
+        arrays = [leaf for leaf in leaves if isinstance(leaf, jax.Array)]
+        # Inside other code, or with an array of NumPy's, which names no program.
+        if any(isinstance(leaf, Tracer | np.ndarray) for leaf in leaves):
             return compiled(*args, **kwargs)
-        kinds = [jax.typeof(leaf) if eqx.is_array(leaf) else (type(leaf), leaf) for leaf in leaves]
+        kinds = [
+            leaf.aval if isinstance(leaf, jax.Array) else (type(leaf), leaf) for leaf in leaves
+        ]
         # What `jax.jit` tells programs of one process apart by; their names take longer to make.
-        signature = (structure, repr(jax.config.values), *kinds)
+        signature = (_folder, structure, repr(jax.config.values), *kinds)
 
         def flat(*arrays: Any) -> Any:
             given = iter(arrays)
-            filled = [next(given) if eqx.is_array(leaf) else leaf for leaf in leaves]
+            filled = [next(given) if isinstance(leaf, jax.Array) else leaf for leaf in leaves]
             args, kwargs = jax.tree.unflatten(structure, filled)
             return cast(Any, fn)(*args, **kwargs)
 
-        if signature not in kept:
-            kept[signature] = _find(_folder, (call, args, kwargs), flat, arrays)
+        with making:  # Threads that ask for a new program at the same time share it.
+            if signature not in kept:
+                named = (call, args, kwargs)
+                kept[signature] = _find(_folder, named, flat, arrays) if _folder else None
+                if kept[signature] is None:
+                    return compiled(*args, **kwargs)
         found = kept[signature]
         return compiled(*args, **kwargs) if found is None else found(arrays)
 

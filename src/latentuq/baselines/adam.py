@@ -68,7 +68,7 @@ def adam_recipe(
     timer = Timer()
     points = target.sample_reference(start_key, starts)
     if batched:
-        ends = timer.run(descend_all, target, points, rates, weights)
+        ends = timer.run_halves(descend_all, target, points, rates, weights, divided=[1])
     else:
         ends = jnp.stack([timer.run(_descend, target, point, rates, weights) for point in points])
     fits, log_densities = timer.run(fit_points, target, ends)

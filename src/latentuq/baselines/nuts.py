@@ -80,10 +80,11 @@ def nuts(
     timer = Timer()
     if not np.all(np.isfinite(timer.run(log_densities, target.log_density, points))):
         raise UserError("The log density is not finite where a chain starts; give other starts.")
-    tuned = timer.run(_warm_up, jax.random.split(warmup_key, chains), target, points, warmup)
+    keys = jax.random.split(warmup_key, chains)
+    tuned = timer.run_halves(_warm_up, keys, target, points, warmup, divided=[0, 2])
     states, parameters, leapfrogs = tuned
     keys = jax.random.split(draw_key, chains)
-    visited = timer.run(_sample, keys, target, states, parameters, draws)
+    visited = timer.run_halves(_sample, keys, target, states, parameters, draws, divided=[0, 2, 3])
     # One gradient starts a chain, one more per leapfrog step.
     gradients = 1 + np.asarray(leapfrogs).sum(1) + np.asarray(visited.leapfrogs).sum(1)
     counts = Counts(forwards=chains, gradients=int(np.sum(gradients)))

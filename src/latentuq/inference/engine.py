@@ -12,9 +12,9 @@ from latentuq.arrays import to_device
 from latentuq.errors import UserError
 from latentuq.inference.answer import GAUSSIAN_KHAT, Clock, assemble
 from latentuq.inference.chance import host_generator
+from latentuq.inference.cores import on_cores
 from latentuq.inference.el2o import EL2OFit, fit_el2o
 from latentuq.inference.importance import (
-    CHUNK,
     WeightedDraws,
     importance_sample,
     khat_threshold,
@@ -35,7 +35,7 @@ from latentuq.inference.refine import (
 )
 from latentuq.inference.result import Counts, Inference, Progress
 from latentuq.inference.search import ROUND, SearchState, explore, search
-from latentuq.inference.target import Target
+from latentuq.inference.target import CHUNK, Target
 
 
 class Budget(NamedTuple):
@@ -77,6 +77,8 @@ _SAFE_ERROR = 0.2
 _SAFE_ESS = 400
 # What the draws that a proposal is tried on should be worth: fewer than those of the answer.
 _TRIED_ESS = 100
+# Draws that an answer rests on at least.
+_FEWEST = 8192
 # Inverse temperature of the posterior whose draws lie where basins meet.
 _HOT = 0.25
 # How often the draws of the mixture, and those of the refined proposal, may lead to modes that the
@@ -212,19 +214,20 @@ def _fit_modes(
     key: Key[Array, ""], target: Target, found: SearchState, order: list[int]
 ) -> tuple[dict[int, EL2OFit], Counts]:
     samples, iterations = max(64, 4 * target.dim), 6
-    fits = {}
-    for index in order:
+
+    def fit(index: int) -> EL2OFit:
         mode = found.modes[index]
         eigenvalues, vectors = np.linalg.eigh(mode.hessian)
-        factor = lower_factor(to_device(vectors / np.sqrt(eigenvalues), target.dtype))
-        fits[index] = fit_el2o(
+        return fit_el2o(
             jax.random.fold_in(key, index),
             target.log_density,
             to_device(mode.point, target.dtype),
-            factor,
+            lower_factor(to_device(vectors / np.sqrt(eigenvalues), target.dtype)),
             samples=samples,
             iterations=iterations,
         )
+
+    fits = dict(zip(order, on_cores(fit, order), strict=True))
     return fits, Counts(gradients=len(order) * samples * (iterations + 2))
 
 
@@ -382,7 +385,7 @@ def _certify(key: Key[Array, ""], target: Target, answer: _Answer, limits: Budge
 def _enough(draws: WeightedDraws, limits: Budget) -> int:
     """How many draws are worth what is wanted, if they are as good as these, in whole chunks."""
     wanted = limits.worth * len(draws.draws) / float(draws.ess)
-    chunks = max(2, math.ceil(wanted / CHUNK))
+    chunks = math.ceil(max(wanted, _FEWEST) / CHUNK)
     return min(chunks * CHUNK, limits.certified)
 
 

@@ -14,11 +14,9 @@ from jaxtyping import Array, ArrayLike, Float, Int, Key
 from scipy.special import softmax
 
 from latentuq.arrays import to_device
-from latentuq.inference.target import log_densities
+from latentuq.inference.cores import on_cores
+from latentuq.inference.target import CHUNK, log_densities
 from latentuq.programs import program
-
-CHUNK = 8192
-"""Draws of one compiled program."""
 
 # Fewer weights than this in the tail say nothing about it.
 _FEWEST_TAIL = 5
@@ -96,7 +94,7 @@ def importance_sample(
     """
     chunk = min(n, CHUNK)
     keys = [jax.random.fold_in(key, part) for part in range(-(-n // chunk))]
-    parts = [evaluate(key, log_density_fn, proposal, chunk) for key in keys]
+    parts = on_cores(lambda key: evaluate(key, log_density_fn, proposal, chunk), keys)
     return weigh(Evaluated(*(np.concatenate(each)[:n] for each in zip(*parts, strict=True))))
 
 

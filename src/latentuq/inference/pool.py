@@ -6,10 +6,9 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import logsumexp
 
-from latentuq.arrays import to_device
-from latentuq.inference.importance import CHUNK, WeightedDraws, effective_sample_size
+from latentuq.inference.importance import WeightedDraws, effective_sample_size
 from latentuq.inference.mixture import Defensive
-from latentuq.inference.target import log_densities
+from latentuq.inference.target import log_densities_at
 
 # Earlier batches are forgotten: the proposals get better.
 _MOST_BATCHES = 5
@@ -74,8 +73,9 @@ def add_batch(pool: Pool, proposal: Defensive, draws: WeightedDraws) -> Pool:
             pool.log_proposals[1:, old:],
         )
     new = first_batch(proposal, draws)
-    elsewhere = [_log_probs(each, new.points) for each in pool.proposals]
-    before = np.concatenate([pool.log_proposals, _log_probs(proposal, pool.points)[None]])
+    elsewhere = [log_densities_at(each.log_prob, new.points) for each in pool.proposals]
+    at_old = log_densities_at(proposal.log_prob, pool.points)
+    before = np.concatenate([pool.log_proposals, at_old[None].astype(np.float64)])
     after = np.concatenate([np.array(elsewhere), new.log_proposals])
     return Pool(
         (*pool.proposals, proposal),
@@ -84,13 +84,3 @@ def add_batch(pool: Pool, proposal: Defensive, draws: WeightedDraws) -> Pool:
         np.concatenate([pool.log_densities, new.log_densities]),
         np.concatenate([before, after], axis=1),
     )
-
-
-def _log_probs(proposal: Defensive, points: Float[np.ndarray, "n dim"]) -> np.ndarray:
-    """Ln q at many points, in parts of one shape."""
-    padded = np.resize(points, (-(-len(points) // CHUNK) * CHUNK, points.shape[1]))
-    parts = [
-        log_densities(proposal.log_prob, to_device(part))
-        for part in np.split(padded, len(padded) // CHUNK)
-    ]
-    return np.concatenate(parts)[: len(points)].astype(np.float64)

@@ -12,11 +12,12 @@ from jaxtyping import Array, Bool, Float, Key
 
 from latentuq.arrays import to_device
 from latentuq.inference.chance import host_generator
+from latentuq.inference.cores import on_cores
 from latentuq.inference.el2o import EL2OFit
 from latentuq.inference.expectation import component_terms, fit_mixture
 from latentuq.inference.importance import effective_sample_size, systematic_index
 from latentuq.inference.mixture import Mixture
-from latentuq.inference.moves import move
+from latentuq.inference.moves import Moved, move
 from latentuq.inference.pool import Pool
 from latentuq.inference.result import Counts
 from latentuq.inference.target import Target
@@ -36,6 +37,7 @@ PROPOSED = COMPONENTS * len(_WIDTHS)
 # So few particles that the activations of a small network stay in the processor's cache. A bout is
 # so many moves, with so many gradients each.
 _PARTICLES = 256
+_GROUPS = 2
 _MOVES = 4
 _LEAPS = 6
 _POINTS = 4096
@@ -95,20 +97,36 @@ def climb(key: Key[Array, ""], target: Target, fit: Fit, pool: Pool, bouts: int)
     particles = pool.points[systematic_index(rng, log_weights, _PARTICLES)]
     places, factor = particles, _typical_factor(mixture)
     for bout in range(bouts):
-        moved = move(
-            jax.random.fold_in(key, bout),
+        moved = _move(jax.random.fold_in(key, bout), target, particles, factor, step)
+        places = np.concatenate([each.points for each in moved], axis=1).reshape(-1, target.dim)
+        particles = np.concatenate([each.last for each in moved])
+        step = float(np.mean([each.step for each in moved]))
+    extra = min(_POINTS - len(places), int(_MOVES * pool.ess))
+    chosen = pool.points[systematic_index(rng, log_weights, extra)]
+    return Fit(_refit(rng, mixture, np.concatenate([places, chosen])), step)
+
+
+def _move(
+    key: Key[Array, ""],
+    target: Target,
+    particles: Float[np.ndarray, "particles dim"],
+    factor: Float[Array, "dim dim"],
+    step: float,
+) -> list[Moved]:
+    """A bout of moves of each group of particles."""
+
+    def one(group: int) -> Moved:
+        return move(
+            jax.random.fold_in(key, group),
             target,
-            to_device(particles),
+            to_device(np.split(particles, _GROUPS)[group]),
             factor,
             moves=_MOVES,
             leaps=_LEAPS,
             step=to_device(step, particles.dtype),
         )
-        places = np.asarray(moved.points).reshape(-1, target.dim)
-        particles, step = np.asarray(moved.last), float(moved.step)
-    extra = min(_POINTS - len(places), int(_MOVES * pool.ess))
-    chosen = pool.points[systematic_index(rng, log_weights, extra)]
-    return Fit(_refit(rng, mixture, np.concatenate([places, chosen])), step)
+
+    return on_cores(one, range(_GROUPS))
 
 
 def climb_counts(bouts: int) -> Counts:

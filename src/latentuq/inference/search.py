@@ -10,20 +10,23 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from latentuq.arrays import to_device
 from latentuq.inference.chance import host_generator
+from latentuq.inference.cores import on_cores
 from latentuq.inference.descent import Ends, descend, gauss_newton, newton
 from latentuq.inference.importance import effective_sample_size
 from latentuq.inference.result import Counts
-from latentuq.inference.target import Target, log_densities
+from latentuq.inference.target import Target, log_densities, log_densities_at
 
 ROUND = 64
 """Starts of one round; one shape, so that nothing compiles twice."""
 
 _BANK = 4096
-_LANES = 8
+# Groups of starts that descend at the same time, and lanes of each.
+_GROUPS = 2
+_LANES = 4
 _STEPS = 60
-# New minima that a round may polish, and lanes for them: most rounds have none or a few.
+# New minima that a round may polish, and lanes of each group of them: most rounds have few.
 _POLISHED = 16
-_POLISHING_LANES = 4
+_POLISHING_LANES = 2
 # A mode this many nats above the deepest cannot be wide enough to matter.
 _REACH = 25.0
 _HOPELESS = 60.0
@@ -127,7 +130,7 @@ def search(
 def make_bank(key: Key[Array, ""], target: Target) -> Bank:
     """Draws the bank and evaluates the density on it."""
     points = _draw_reference(host_generator(key), target, _BANK)
-    values = np.asarray(log_densities(target.log_density, to_device(points)))
+    values = log_densities_at(target.log_density, points)
     log_likelihoods = values - target.log_references(points)
     return Bank(points, np.where(np.isfinite(log_likelihoods), log_likelihoods, -np.inf))
 
@@ -174,14 +177,14 @@ def explore(
     """
     betas = np.ones(len(starts), starts.dtype) if betas is None else betas
     independent = np.zeros(len(starts), bool) if independent is None else independent
-    ends, counts = _descend(target, to_device(starts), to_device(betas))
+    ends, counts = _descend(target, np.asarray(starts), betas)
     points, values, curvatures = (np.asarray(part, np.float64) for part in ends[:3])
     modes = list(state.modes)
     found_at = list(state.found_at)
     basins = np.full(len(points), -1)
     finite = np.isfinite(values)
     deepest = min([mode.value for mode in modes] + list(values[finite]), default=np.inf)
-    new: list[list[int]] = []
+    close: list[list[int]] = []
     for index in np.argsort(values):
         if not finite[index] or values[index] > deepest + _REACH:
             continue
@@ -189,16 +192,30 @@ def explore(
         if known >= 0:
             basins[index] = known
             continue
-        for group in new:
+        for group in close:
             head = group[0]
             if _distance(points[index] - points[head], curvatures[index], curvatures[head]) < _SAME:
                 group.append(index)
                 break
         else:
-            new.append([index])
-    new = new[:_POLISHED]
-    if new:
-        polished, more = _polish(target, points[[group[0] for group in new]])
+            close.append([index])
+    # Ends that no barrier parts from a mode, or from a deeper end, need no polishing.
+    heads: list[Mode] = []
+    new: list[list[int]] = []
+    for group in close[:_POLISHED]:
+        head = group[0]
+        end = make_mode(target, points[head], float(values[head]), curvatures[head])
+        where, more = _place(target, modes + heads, end)
+        counts += more
+        if where < len(modes):
+            basins[group] = where
+        elif where < len(modes) + len(heads):
+            new[where - len(modes)] += group
+        else:
+            heads.append(end)
+            new.append(group)
+    if heads:
+        polished, more = _polish(target, np.array([head.point for head in heads]))
         counts += more
         for group, found in zip(new, polished, strict=True):
             reached: list[int] = []
@@ -243,33 +260,32 @@ def new_basin_chance(found: SearchState) -> float:
     return float(np.sum(counts == 1) / len(independent))
 
 
-def _descend(target: Target, starts: Array, betas: Array) -> tuple[Ends, Counts]:
-    if target.residual_fn is None:
+def _descend(
+    target: Target, starts: Float[np.ndarray, "starts dim"], betas: Float[np.ndarray, " starts"]
+) -> tuple[Ends, Counts]:
+    """Descends from all starts."""
+    least_squares = target.residual_fn is not None
+
+    def one(group: Int[np.ndarray, " members"]) -> Ends:
         ends = descend(
-            newton,
+            gauss_newton if least_squares else newton,
             target,
-            starts,
-            betas,
+            to_device(starts[group]),
+            to_device(betas[group]),
             lanes=_LANES,
             steps=_STEPS,
-            tolerance=1e-3,
+            tolerance=_ARRIVED if least_squares else 1e-3,
             hopeless=_HOPELESS,
         )
-        return ends, Counts(hessians=int(ends.evaluations))
-    ends = descend(
-        gauss_newton,
-        target,
-        starts,
-        betas,
-        lanes=_LANES,
-        steps=_STEPS,
-        tolerance=_ARRIVED,
-        hopeless=_HOPELESS,
-    )
+        return jax.tree.map(np.atleast_1d, ends)
+
+    ends = _in_groups(one, len(starts))
+    evaluations = int(ends.evaluations)
+    if not least_squares:
+        return ends, Counts(hessians=evaluations)
     # The descent knows psi without the constants of the log density.
-    values = -np.asarray(log_densities(target.log_density, ends.points))
-    counts = Counts(jacobians=int(ends.evaluations), forwards=len(starts))
-    return ends._replace(values=values), counts
+    values = -np.asarray(log_densities(target.log_density, to_device(ends.points)))
+    return ends._replace(values=values), Counts(jacobians=evaluations, forwards=len(starts))
 
 
 def _polish(target: Target, points: Float[np.ndarray, "n dim"]) -> tuple[list[list[Mode]], Counts]:
@@ -323,21 +339,31 @@ def _minimum(target: Target, ends: Ends, index: int) -> tuple[list[Mode], Counts
 
 
 def _newton(target: Target, points: Float[np.ndarray, "n dim"]) -> Ends:
-    """Newton from up to a fixed number of points, padded to it."""
-    padded = np.concatenate([points, np.repeat(points[:1], _POLISHED - len(points), axis=0)])
-    starts = to_device(padded, target.dtype)
-    ends = descend(
-        newton,
-        target,
-        starts,
-        to_device(np.ones(_POLISHED), target.dtype),
-        lanes=_POLISHING_LANES,
-        steps=_STEPS,
-        tolerance=1e-4,
-        hopeless=np.inf,
-        number=to_device(len(points)),
-    )
-    return jax.tree.map(np.asarray, ends)
+    """Newton from a few points, padded to a fixed number of them."""
+    size = _POLISHED // _GROUPS
+
+    def one(group: Int[np.ndarray, " members"]) -> Ends:
+        ends = descend(
+            newton,
+            target,
+            to_device(np.resize(points[group], (size, target.dim)), target.dtype),
+            to_device(np.ones(size), target.dtype),
+            lanes=_POLISHING_LANES,
+            steps=_STEPS,
+            tolerance=1e-4,
+            hopeless=np.inf,
+            number=to_device(len(group)),
+        )
+        return jax.tree.map(lambda part: np.atleast_1d(part)[: len(group)], ends)
+
+    return _in_groups(one, len(points))
+
+
+def _in_groups(descend_fn: Callable[[Int[np.ndarray, " members"]], Ends], starts: int) -> Ends:
+    """The ends of all starts, which descend in groups, at the same time if there are cores."""
+    groups = np.array_split(np.arange(starts), min(_GROUPS, starts))
+    ends = jax.tree.map(lambda *parts: np.concatenate(parts), *on_cores(descend_fn, groups))
+    return ends._replace(evaluations=np.sum(ends.evaluations))
 
 
 def make_mode(

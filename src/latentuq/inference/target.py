@@ -9,13 +9,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from latentuq.arrays import to_device
 from latentuq.errors import UserError
+from latentuq.inference.cores import on_cores
 from latentuq.inference.mixture import normal_draws
 from latentuq.programs import program
 
 # Points at which a density is evaluated at once: enough to keep the matrix products busy, little
 # enough that a thousand images stay in the cache.
 BATCH = 1024
+
+CHUNK = 2048
+"""Points of one program: more are divided among programs, which run on all cores."""
 
 
 class Target(eqx.Module):
@@ -92,6 +97,20 @@ def log_densities(
 ) -> Float[Array, " n"]:
     """A log density at many points, in batches."""
     return jax.lax.map(log_density_fn, points, batch_size=min(BATCH, points.shape[0]))
+
+
+def log_densities_at(
+    log_density_fn: Callable[[Float[Array, " dim"]], Float[Array, ""]],
+    points: Float[np.ndarray, "n dim"],
+) -> Float[np.ndarray, " n"]:
+    """The same at any number of points, on all cores: in chunks, the last one padded."""
+    chunks = -(-len(points) // CHUNK)
+    padded = np.resize(points, (chunks * CHUNK, points.shape[1]))
+    parts = on_cores(
+        lambda part: np.asarray(log_densities(log_density_fn, to_device(part))),
+        np.split(padded, chunks),
+    )
+    return np.concatenate(parts)[: len(points)]
 
 
 def _is_number(value: object) -> bool:
