@@ -130,6 +130,17 @@ class InverseProblem(eqx.Module):
         """Which data exist."""
         return ~jnp.isnan(self.y)
 
+    @property
+    def downweighted(self) -> bool:
+        """Whether data count less than once.
+
+        Then the evidence is no density of them: it compares modes, not priors or levels of noise.
+        """
+        if self.likelihood is None:
+            return False
+        powers = np.asarray(self.likelihood.powers)
+        return bool(np.any((powers > 0) & (powers < 1)))
+
     def residual(self, u: Float[Array, " dim"]) -> Float[Array, " rows"]:
         """r(u) with log_density = constant - r.r / 2 - u.u / 2.
 

@@ -249,7 +249,8 @@ class Posterior:
 
     def summary(self) -> str:
         """A table of the modes, the evidence and the certificate, as text."""
-        return tabulate(self.inference, self.chi_squared)
+        downweighted = self.problem is not None and self.problem.downweighted
+        return tabulate(self.inference, self.chi_squared, downweighted)
 
     def __repr__(self) -> str:
         return describe(self.inference)

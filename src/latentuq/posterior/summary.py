@@ -12,6 +12,9 @@ from latentuq.posterior.misfit import show_p_value
 _MOST_ROWS = 10
 _MOST_WEIGHTS = 4
 
+DOWNWEIGHTED = "of down-weighted data, not to be compared between priors or noise levels"
+"""What an evidence is if data count less than once."""
+
 
 def describe(inference: Inference) -> str:
     """One line: modes, evidence and the first word of the verdict."""
@@ -24,12 +27,15 @@ def describe(inference: Inference) -> str:
     )
 
 
-def tabulate(inference: Inference, chi_squared: Float[Array, " modes"] | None) -> str:
+def tabulate(
+    inference: Inference, chi_squared: Float[Array, " modes"] | None, downweighted: bool
+) -> str:
     """A table of the modes, then evidence, certificate and verdict.
 
     Args:
         inference: What to show.
         chi_squared: Of the data at each mode; None without data.
+        downweighted: Whether data count less than once.
     """
     found, weights = inference.diagnostics, inference.weights
     limit = khat_limit(found)
@@ -44,7 +50,7 @@ def tabulate(inference: Inference, chi_squared: Float[Array, " modes"] | None) -
         rest = float(weights[_MOST_ROWS:].sum())
         lines.append(f"and {len(weights) - _MOST_ROWS} more of weight {rest:.4f} together")
     lines += [
-        _evidence(inference),
+        _evidence(inference) + f" ({DOWNWEIGHTED})" * downweighted,
         f"k-hat {found.khat:.2f} (usable up to {limit:.2f}), effective draws {found.ess:.0f} of"
         f" {found.draws}",
         f"missed mass {found.missed_mass:.2g}, chance that one more start finds a new basin"

@@ -12,7 +12,7 @@ from jaxtyping import UInt8
 
 from latentuq.posterior import Posterior
 from latentuq.posterior.misfit import show_p_value
-from latentuq.posterior.summary import khat_limit
+from latentuq.posterior.summary import DOWNWEIGHTED, khat_limit
 from latentuq.report.content import Content
 from latentuq.report.figures import (
     data_range,
@@ -224,6 +224,8 @@ def _certificate(post: Posterior) -> str:
         "refinements": str(d.rounds),
         "forward equivalents": f"{d.forward_equivalents:,}",
     }
+    if post.problem is not None and post.problem.downweighted:
+        numbers["ln evidence"] += f" ({DOWNWEIGHTED})"
     if d.reduced_chi_squared is not None:
         numbers["χ² per datum, deepest mode"] = f"{d.reduced_chi_squared:.2f}"
     if d.predictive_p_value is not None:

@@ -118,6 +118,7 @@ def summarise(post: Posterior, content: Content) -> dict[str, Any]:
         "verdict": post.verdict,
         "log_evidence": post.log_evidence,
         "log_evidence_error": post.log_evidence_error,
+        "data_downweighted": post.problem is not None and post.problem.downweighted,
         "modes": [
             {
                 "weight": card.weight,
