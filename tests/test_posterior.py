@@ -23,6 +23,7 @@ from latentuq.posterior.dataset import SavedImages
 from latentuq.posterior.maps import ImageMaps, map_draws, quantiles
 from latentuq.posterior.posterior import LEVELS
 from latentuq.posterior.sampling import spread_keys
+from latentuq.posterior.summary import tabulate
 from latentuq.prior import ModelError
 from latentuq.problem import InverseProblem
 
@@ -361,6 +362,10 @@ class TestValue:
         summary = post.summary()
         for part in ("1.0000 +- 0.0100", "deepest", "k-hat -inf", "missed mass 0.03", "reliable:"):
             assert part in summary
+
+    def test_a_summary_says_that_data_count_less_than_once(self, post):
+        assert "down-weighted" not in post.summary()
+        assert "(of down-weighted data, not to be" in tabulate(post.inference, None, True)
 
     def test_summary_of_many_modes_is_short(self):
         inference = make_inference(
