@@ -1,6 +1,7 @@
 """Parts that run at the same time give what they give one after another."""
 
 import threading
+import time
 
 import jax
 import jax.numpy as jnp
@@ -8,16 +9,20 @@ import numpy as np
 import pytest
 
 import latentuq as lu
-from latentuq import programs
-from latentuq.inference import cores
-from latentuq.inference.cores import on_cores
+from latentuq import cores, programs
+from latentuq.compilation import CompileClock
+from latentuq.cores import on_cores
+from latentuq.inference.target import CHUNK, Target, log_densities_at
 from latentuq.programs import program
+
+
+def give_cores(monkeypatch, number):
+    monkeypatch.setattr(cores, "available_cores", lambda: set(range(number)))
 
 
 @pytest.fixture(params=[1, 2, 3])
 def number(request, monkeypatch):
-    monkeypatch.setattr(cores, "_cores", lambda: request.param)
-    return request.param
+    give_cores(monkeypatch, request.param)
 
 
 def test_results_come_in_the_order_of_the_parts(number):
@@ -26,7 +31,7 @@ def test_results_come_in_the_order_of_the_parts(number):
 
 
 def test_parts_run_at_the_same_time(monkeypatch):
-    monkeypatch.setattr(cores, "_cores", lambda: 2)
+    give_cores(monkeypatch, 2)
     both = threading.Barrier(2, timeout=10)
     assert sorted(on_cores(lambda part: both.wait() >= 0, [0, 1])) == [True, True]
 
@@ -41,16 +46,22 @@ def test_an_error_of_a_part_is_that_of_all(number):
         on_cores(work, range(3))
 
 
-@pytest.mark.parametrize("wide", [False, True])
-def test_the_precision_is_the_callers(number, wide):
-    with jax.enable_x64(wide):
-        kinds = on_cores(lambda part: jnp.zeros(part).dtype, [1, 2, 3])
-    assert kinds == [np.dtype(np.float64 if wide else np.float32)] * 3
+@pytest.mark.parametrize(
+    ("setting", "name", "value"),
+    [
+        (jax.enable_x64, "jax_enable_x64", True),
+        (jax.default_matmul_precision, "jax_default_matmul_precision", "float32"),
+        (jax.numpy_dtype_promotion, "jax_numpy_dtype_promotion", "strict"),
+    ],
+)
+def test_settings_are_the_callers(number, setting, name, value):
+    with setting(value):
+        assert on_cores(lambda part: jax.config.values[name], range(3)) == [value] * 3
 
 
 @pytest.mark.parametrize("kept", [False, True])
 def test_threads_share_a_program(monkeypatch, tmp_path, kept):
-    monkeypatch.setattr(cores, "_cores", lambda: 4)
+    give_cores(monkeypatch, 4)
     monkeypatch.setattr(programs, "_folder", tmp_path if kept else None)
     traced = []
 
@@ -64,14 +75,43 @@ def test_threads_share_a_program(monkeypatch, tmp_path, kept):
     assert len(traced) == 1
 
 
-def test_an_answer_does_not_depend_on_the_number_of_cores(monkeypatch):
+@pytest.mark.parametrize("squares", [False, True])
+def test_a_refined_answer_does_not_depend_on_the_number_of_cores(monkeypatch, squares):
+    def residual(u):
+        return jnp.array([u[0] ** 2 - 1, 4 * (u[1] - u[0] ** 2)])
+
     def log_density(u):
-        return -0.5 * jnp.sum(u**2 / jnp.array([1.0, 0.1])) - 2 * (u[0] ** 2 - 1) ** 2
+        return -0.5 * jnp.sum(residual(u) ** 2) - 0.5 * u @ u
 
     answers = []
     for number in (1, 2):
-        monkeypatch.setattr(cores, "_cores", lambda number=number: number)
-        answers.append(lu.solve_density(jax.random.key(0), log_density, 2))
+        give_cores(monkeypatch, number)
+        post = lu.solve_density(jax.random.key(0), log_density, 2, residual if squares else None)
+        assert post.diagnostics.rounds
+        answers.append(post)
     one, two = answers
     np.testing.assert_array_equal(one.weights, two.weights)
-    assert float(one.log_evidence) == float(two.log_evidence)
+    assert one.log_evidence == two.log_evidence
+
+
+@pytest.mark.parametrize("points", [1, CHUNK - 1, CHUNK, 2 * CHUNK + 5])
+def test_any_number_of_points(number, points):
+    u = np.random.default_rng(0).normal(size=(points, 3)).astype(np.float32)
+    found = log_densities_at(Target(lambda u: -jnp.sum(u**2), 3).log_density, u)
+    np.testing.assert_allclose(found, -np.sum(u**2, axis=1), rtol=1e-5)
+
+
+def test_time_of_compiling_counts_once_for_all_threads():
+    clock, began = CompileClock(), time.perf_counter()
+    ready = threading.Barrier(2, timeout=30)
+
+    def compile_one(size):
+        ready.wait()
+        jax.jit(lambda x: jnp.linalg.inv(jnp.cos(x) @ jnp.sin(x)))(jnp.ones((size, size)))
+
+    threads = [threading.Thread(target=compile_one, args=(size,)) for size in (31, 37)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert 0 < clock.seconds <= time.perf_counter() - began

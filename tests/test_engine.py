@@ -11,8 +11,9 @@ from densities import odd, two_gaussians
 from latentuq.errors import UserError
 from latentuq.exact import exact_posterior, linear_prior
 from latentuq.inference import engine
+from latentuq.inference.modes import Mode
 from latentuq.inference.result import Counts
-from latentuq.inference.search import Mode, SearchState, search
+from latentuq.inference.search import SearchState, search
 
 # One scale for all mixtures, because it is compiled in.
 SCALE = 1.5

@@ -11,7 +11,7 @@ import latentuq
 # each other.
 LAYERS = [
     ["errors"],
-    ["arrays", "files", "markdown", "options", "programs", "results", "toml_text"],
+    ["arrays", "cores", "files", "markdown", "options", "programs", "results", "toml_text"],
     ["data", "tensors", "networks"],
     ["prior", "two_sample", "inference", "compilation"],
     ["store"],

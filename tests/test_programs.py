@@ -54,6 +54,11 @@ def combine(key, box, fn=untouched, *, count=3):
     return Pair(fn(noise @ factor), Box(box.scaled(jnp.exp(box.values)), box.power))
 
 
+@program
+def scale(x, factor):
+    return factor * x
+
+
 KEY, BOX = jax.random.key(3), Box(jnp.array([0.3, -1.2, 2.0]))
 
 
@@ -91,6 +96,26 @@ def test_a_second_process_traces_nothing_and_finds_the_same_bits(folder, monkeyp
     assert_same(first, expected)
     assert_same(second, expected)
     assert len(list(folder.iterdir())) == 1
+
+
+def test_numbers_of_numpy_are_no_constants(folder, monkeypatch):
+    for factor in (np.float32(2), np.float32(3), np.array(4, np.float32)):
+        monkeypatch.setitem(globals(), "scale", program(scale.__wrapped__))
+        np.testing.assert_array_equal(scale(jnp.ones(1), factor), [float(factor)])
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_program_may_call_itself_while_it_is_traced(monkeypatch, tmp_path, kept):
+    monkeypatch.setattr(programs, "_folder", tmp_path if kept else None)
+    constant = jnp.ones((4, 2))
+
+    def normal(u):
+        return -0.5 * jnp.sum(u**2)
+
+    def shifted(u):
+        return normal(u) - jnp.sum(log_densities(normal, constant))
+
+    np.testing.assert_allclose(log_densities(shifted, jnp.zeros((4, 2))), 4.0)
 
 
 def test_other_values_are_the_same_program(folder, monkeypatch):

@@ -81,11 +81,12 @@ def test_the_record_of_starts(found):
 
 def from_starts(mixture, starts):
     """The state after one round from given starts."""
-    starts = np.resize(starts, (ROUND, 2))
-    target = Target(mixture.log_prob, 2)
-    return explore(
-        EMPTY, target, jnp.asarray(starts, jnp.float32), jnp.ones(ROUND), np.ones(ROUND, bool)
-    )
+    return round_from(EMPTY, Target(mixture.log_prob, 2), starts)
+
+
+def round_from(state, target, starts):
+    starts = np.resize(np.asarray(starts, np.float32), (ROUND, target.dim))
+    return explore(state, target, starts, independent=np.ones(ROUND, bool))
 
 
 def test_a_saddle_is_escaped_both_ways():
@@ -133,12 +134,58 @@ def test_a_later_round_recognises_what_is_known():
     target = Target(mixture.log_prob, 2)
     first = from_starts(mixture, [[2.5, 0.3]])
     assert len(first.modes) == 1
-    starts = jnp.asarray(np.resize([[1.5, 0.0], [-1.5, 0.2]], (ROUND, 2)), jnp.float32)
-    second = explore(first, target, starts, jnp.ones(ROUND), np.zeros(ROUND, bool))
+    second = round_from(first, target, [[1.5, 0.0], [-1.5, 0.2]])
     assert len(second.modes) == 2
     assert second.found_at == (0, ROUND + 1)
     np.testing.assert_array_equal(second.basins[:ROUND], 0)
     np.testing.assert_array_equal(second.basins[ROUND:], np.arange(ROUND) % 2)
+
+
+def test_a_deeper_minimum_below_a_known_shoulder_is_found():
+    def log_density(u):
+        shoulder = 1.4 * jnp.exp(-0.5 * ((u[0] - 6) / 0.25) ** 2)
+        return shoulder - u[0] ** 2 / 4 - u[1] ** 2 / 2
+
+    target = Target(log_density, 2)
+    first = round_from(EMPTY, target, [[6.0, 0.1]])
+    assert [round(mode.value, 1) for mode in first.modes] == [7.4]
+    second = round_from(first, target, [[0.5, 0.3]])
+    assert min(mode.value for mode in second.modes) == pytest.approx(0, abs=1e-2)
+
+
+@pytest.mark.parametrize("squares", [False, True])
+@pytest.mark.parametrize("together", [False, True])
+def test_a_saddle_beside_a_known_mode_is_left_both_ways(squares, together):
+    def residual(u):  # Two wells at (-1, 0) and (1, 0), and a ridge of 4.5 nats.
+        return jnp.array([3 * (u[0] ** 2 - 1), u[1]])
+
+    def log_density(u):
+        return -0.5 * jnp.sum(residual(u) ** 2) - u @ u / 2e4
+
+    target = Target(log_density, 2, residual if squares else None, scale=100.0)
+    well, ridge = [[1.2, 0.1]], [[0.0, 0.5]]
+    if together:
+        state = round_from(EMPTY, target, well + ridge)
+    else:
+        state = round_from(round_from(EMPTY, target, well), target, ridge)
+    points = np.array(sorted(mode.point[0] for mode in state.modes))
+    np.testing.assert_allclose(points, [-1, 1], atol=CLOSE)
+
+
+def test_ends_that_have_reached_a_mode_are_not_polished(monkeypatch):
+    def residual(u):  # A curved valley: descents end along it.
+        return jnp.array([0.5 * u[0], 5 * (u[1] - u[0] ** 2)])
+
+    def log_density(u):
+        return -0.5 * jnp.sum(residual(u) ** 2) - u @ u / 2
+
+    target = Target(log_density, 2, residual)
+    state = search(jax.random.key(0), target, 1)
+    assert len(state.modes) == 1
+    monkeypatch.setattr("latentuq.inference.search.polish", lambda *_: pytest.fail("polished"))
+    starts = np.random.default_rng(0).normal(size=(ROUND, 2))
+    again = round_from(state, target, starts)
+    assert np.all(again.basins == 0)
 
 
 def state_with(log_masses, found_at, starts):

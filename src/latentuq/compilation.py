@@ -51,15 +51,14 @@ class CompileClock:
 
     @property
     def seconds(self) -> float:
-        """So far."""
-        return sum(end - start for start, end in self._spans)
+        """So far. What was traced inside another function, or in another thread, counts once."""
+        total, reached = 0.0, float("-inf")
+        for start, end in sorted(self._spans):
+            total += max(0.0, end - max(start, reached))
+            reached = max(reached, end)
+        return total
 
     def _listen(self, event: str, duration_secs: float, **_: str | int | float) -> None:
-        if event not in _EVENTS:
-            return
-        end = time.perf_counter()
-        start = end - duration_secs
-        # Functions that were traced inside another are part of it.
-        while self._spans and self._spans[-1][0] >= start:
-            self._spans.pop()
-        self._spans.append((start, end))
+        if event in _EVENTS:
+            end = time.perf_counter()
+            self._spans.append((end - duration_secs, end))

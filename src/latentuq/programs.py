@@ -54,14 +54,14 @@ def program(fn: Callable[Inputs, Result]) -> Callable[Inputs, Result]:
     """
     compiled: Any = eqx.filter_jit(fn)
     kept: dict[Any, _Program | None] = {}
-    making = threading.Lock()
+    locks: dict[Any, threading.RLock] = {}
 
     @functools.wraps(fn)
     def call(*args: Inputs.args, **kwargs: Inputs.kwargs) -> Result:
         leaves, structure = jax.tree.flatten((args, kwargs))
         arrays = [leaf for leaf in leaves if isinstance(leaf, jax.Array)]
-        # Inside other code, or with an array of NumPy's, which names no program.
-        if any(isinstance(leaf, Tracer | np.ndarray) for leaf in leaves):
+        # Inside other code, or with a number of NumPy's, which neither is an array nor a constant.
+        if any(isinstance(leaf, Tracer | np.ndarray | np.generic) for leaf in leaves):
             return compiled(*args, **kwargs)
         kinds = [
             leaf.aval if isinstance(leaf, jax.Array) else (type(leaf), leaf) for leaf in leaves
@@ -75,12 +75,16 @@ def program(fn: Callable[Inputs, Result]) -> Callable[Inputs, Result]:
             args, kwargs = jax.tree.unflatten(structure, filled)
             return cast(Any, fn)(*args, **kwargs)
 
-        with making:  # Threads that ask for a new program at the same time share it.
-            if signature not in kept:
-                named = (call, args, kwargs)
-                kept[signature] = _find(_folder, named, flat, arrays) if _folder else None
-                if kept[signature] is None:
-                    return compiled(*args, **kwargs)
+        if signature not in kept:
+            # Threads that ask for a new program at the same time share it.
+            with locks.setdefault(signature, threading.RLock()):
+                if signature not in kept:
+                    named = (call, args, kwargs)
+                    found = _find(_folder, named, flat, arrays) if _folder else None
+                    result = compiled(*args, **kwargs) if found is None else found(arrays)
+                    kept[signature] = found
+                    del locks[signature]
+                    return result
         found = kept[signature]
         return compiled(*args, **kwargs) if found is None else found(arrays)
 

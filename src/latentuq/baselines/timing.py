@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from latentuq.inference.cores import on_cores
+from latentuq.cores import on_cores
 
 
 class Timer:
@@ -30,29 +30,29 @@ class Timer:
     def run_halves(self, function: Any, *arguments: Any, divided: Sequence[int]) -> Any:
         """The same for a function of independent rows: two halves of them, at the same time.
 
-        Our own starts and particles are shared out among the cores in this way.
+        Our own starts and particles are shared out among the cores in this way. An odd number of
+        rows stays whole; joining the halves, which compiles, is not counted.
 
         Args:
             function: All that it returns has a row for each row of the divided arguments.
             arguments: Of all rows.
             divided: Places of the arguments that have rows.
         """
-        rows = len(jax.tree.leaves(arguments[divided[0]])[0])
-        if rows % 2:
+        number = len(jax.tree.leaves(arguments[divided[0]])[0])
+        if number % 2:
             return self.run(function, *arguments)
 
-        def half(rows: slice) -> list[Any]:
+        def cut(rows: slice) -> list[Any]:
             return [
                 jax.tree.map(lambda leaf: leaf[rows], each) if place in divided else each
                 for place, each in enumerate(arguments)
             ]
 
-        halves = [half(slice(rows // 2)), half(slice(rows // 2, rows))]
+        halves = [cut(slice(number // 2)), cut(slice(number // 2, number))]
         start = time.perf_counter()
         compiled = function.lower(*halves[0]).compile()
         middle = time.perf_counter()
         results = on_cores(lambda half: compiled(*half), halves)
-        joined = jax.block_until_ready(jax.tree.map(lambda *both: jnp.concatenate(both), *results))
         self.compile_seconds += middle - start
         self.seconds += time.perf_counter() - middle
-        return joined
+        return jax.tree.map(lambda *both: jnp.concatenate(both), *results)

@@ -1,7 +1,6 @@
 """A process that draws figures beside this one."""
 
 import multiprocessing
-import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -10,6 +9,8 @@ from importlib import import_module
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from latentuq.cores import available_cores
 
 if TYPE_CHECKING:
     from latentuq.report.content import Content
@@ -32,7 +33,7 @@ def drawing() -> "Iterator[Draw]":
     from latentuq.report.figures import FIGURES, save_figures
     from latentuq.report.write import draw_here
 
-    if len(_cores()) < 2:
+    if len(available_cores()) < 2:
         yield draw_here
         return
     context = multiprocessing.get_context("spawn")
@@ -64,12 +65,6 @@ def drawing() -> "Iterator[Draw]":
     finally:
         process.terminate()
         process.join()
-
-
-def _cores() -> set[int]:
-    if hasattr(os, "sched_getaffinity"):
-        return os.sched_getaffinity(0)
-    return set(range(os.cpu_count() or 1))
 
 
 @contextmanager

@@ -5,10 +5,15 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
+from latentuq.cores import on_cores
 from latentuq.inference.target import Target
 from latentuq.programs import program
+
+GROUPS = 2
+"""Groups of starts that descend at the same time."""
 
 
 class LocalModel(NamedTuple):
@@ -64,11 +69,11 @@ class Ends(NamedTuple):
         evaluations: Local models computed, idle lanes included.
     """
 
-    points: Float[Array, "starts dim"]
-    values: Float[Array, " starts"]
-    curvatures: Float[Array, "starts dim dim"]
-    decrements: Float[Array, " starts"]
-    evaluations: Int[Array, ""]
+    points: Float[Array | np.ndarray, "starts dim"]
+    values: Float[Array | np.ndarray, " starts"]
+    curvatures: Float[Array | np.ndarray, "starts dim dim"]
+    decrements: Float[Array | np.ndarray, " starts"]
+    evaluations: Int[Array | np.ndarray, ""]
 
 
 class _Lanes(NamedTuple):
@@ -224,3 +229,21 @@ def descend(
     )
     _, ends, _ = jax.lax.while_loop(unfinished, iterate, (lane, ends, jnp.asarray(lanes)))
     return ends
+
+
+def descend_groups(descend_fn: Callable[[Int[np.ndarray, " members"]], Ends], starts: int) -> Ends:
+    """The ends of all starts, which descend in groups, at the same time if there are cores.
+
+    Args:
+        descend_fn: Descends from some starts, given by their places; what comes after their ends is
+            padding.
+        starts: How many.
+    """
+    groups = np.array_split(np.arange(starts), min(GROUPS, starts))
+    parts = on_cores(descend_fn, groups)
+
+    def join(place: int) -> np.ndarray:
+        pairs = zip(groups, parts, strict=True)
+        return np.concatenate([np.asarray(part[place])[: len(group)] for group, part in pairs])
+
+    return Ends(join(0), join(1), join(2), join(3), np.sum([part.evaluations for part in parts]))

@@ -9,10 +9,10 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from latentuq.arrays import to_device
+from latentuq.cores import on_cores
 from latentuq.errors import UserError
 from latentuq.inference.answer import GAUSSIAN_KHAT, Clock, assemble
 from latentuq.inference.chance import host_generator
-from latentuq.inference.cores import on_cores
 from latentuq.inference.el2o import EL2OFit, fit_el2o
 from latentuq.inference.importance import (
     WeightedDraws,

@@ -14,7 +14,7 @@ from jaxtyping import Array, ArrayLike, Float, Int, Key
 from scipy.special import softmax
 
 from latentuq.arrays import to_device
-from latentuq.inference.cores import on_cores
+from latentuq.cores import on_cores
 from latentuq.inference.target import CHUNK, log_densities
 from latentuq.programs import program
 

@@ -11,7 +11,8 @@ from latentuq.inference.chance import host_generator
 from latentuq.inference.el2o import EL2OFit
 from latentuq.inference.importance import WeightedDraws, systematic_index
 from latentuq.inference.mixture import Defensive, Mixture
-from latentuq.inference.search import ROUND, Mode, SearchState, explore
+from latentuq.inference.modes import Mode
+from latentuq.inference.search import ROUND, SearchState, explore
 from latentuq.inference.target import BATCH, Target
 from latentuq.programs import program
 

@@ -75,7 +75,7 @@ def add_batch(pool: Pool, proposal: Defensive, draws: WeightedDraws) -> Pool:
     new = first_batch(proposal, draws)
     elsewhere = [log_densities_at(each.log_prob, new.points) for each in pool.proposals]
     at_old = log_densities_at(proposal.log_prob, pool.points)
-    before = np.concatenate([pool.log_proposals, at_old[None].astype(np.float64)])
+    before = np.concatenate([pool.log_proposals, at_old[None]])
     after = np.concatenate([np.array(elsewhere), new.log_proposals])
     return Pool(
         (*pool.proposals, proposal),

@@ -11,8 +11,8 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Bool, Float, Key
 
 from latentuq.arrays import to_device
+from latentuq.cores import on_cores
 from latentuq.inference.chance import host_generator
-from latentuq.inference.cores import on_cores
 from latentuq.inference.el2o import EL2OFit
 from latentuq.inference.expectation import component_terms, fit_mixture
 from latentuq.inference.importance import effective_sample_size, systematic_index
@@ -34,8 +34,8 @@ _SHARES = (0.7, 0.3)
 PROPOSED = COMPONENTS * len(_WIDTHS)
 """Components of a proposal."""
 
-# So few particles that the activations of a small network stay in the processor's cache. A bout is
-# so many moves, with so many gradients each.
+# So few particles that the activations of a small network stay in the processor's cache, in groups
+# that move at the same time. A bout is so many moves, with so many gradients each.
 _PARTICLES = 256
 _GROUPS = 2
 _MOVES = 4
@@ -100,7 +100,7 @@ def climb(key: Key[Array, ""], target: Target, fit: Fit, pool: Pool, bouts: int)
         moved = _move(jax.random.fold_in(key, bout), target, particles, factor, step)
         places = np.concatenate([each.points for each in moved], axis=1).reshape(-1, target.dim)
         particles = np.concatenate([each.last for each in moved])
-        step = float(np.mean([each.step for each in moved]))
+        step = float(np.exp(np.mean([np.log(each.step) for each in moved])))
     extra = min(_POINTS - len(places), int(_MOVES * pool.ess))
     chosen = pool.points[systematic_index(rng, log_weights, extra)]
     return Fit(_refit(rng, mixture, np.concatenate([places, chosen])), step)
@@ -115,18 +115,19 @@ def _move(
 ) -> list[Moved]:
     """A bout of moves of each group of particles."""
 
-    def one(group: int) -> Moved:
+    def one(group: tuple[int, np.ndarray]) -> Moved:
+        number, members = group
         return move(
-            jax.random.fold_in(key, group),
+            jax.random.fold_in(key, number),
             target,
-            to_device(np.split(particles, _GROUPS)[group]),
+            to_device(members),
             factor,
             moves=_MOVES,
             leaps=_LEAPS,
             step=to_device(step, particles.dtype),
         )
 
-    return on_cores(one, range(_GROUPS))
+    return on_cores(one, enumerate(np.split(particles, _GROUPS)))
 
 
 def climb_counts(bouts: int) -> Counts:

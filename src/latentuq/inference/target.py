@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from latentuq.arrays import to_device
+from latentuq.cores import on_cores
 from latentuq.errors import UserError
-from latentuq.inference.cores import on_cores
 from latentuq.inference.mixture import normal_draws
 from latentuq.programs import program
 

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-import jax
-import jax.numpy as jnp
-
 Part = TypeVar("Part")
 Result = TypeVar("Result")
+
+# Each thread has a batch of decoded images in memory.
+_MOST_THREADS = 8
 
 
 def on_cores(fn: Callable[[Part], Result], parts: Iterable[Part]) -> list[Result]:
@@ -21,23 +21,27 @@ def on_cores(fn: Callable[[Part], Result], parts: Iterable[Part]) -> list[Result
 
     What the parts are must not depend on the number of cores: nor will the results.
     """
-    parts = list(parts)
-    workers = min(len(parts), _cores())
-    if workers < 2:
-        return [fn(part) for part in parts]
-    # JAX's precision may have been set for the caller's thread alone.
-    wide = jnp.result_type(float) == jnp.float64
+    import jax
 
     def work(part: Part) -> Result:
-        with jax.enable_x64(wide):
-            return jax.block_until_ready(fn(part))
+        return jax.block_until_ready(fn(part))
 
+    def settings() -> dict[str, object]:
+        return dict(jax.config.values)
+
+    parts = list(parts)
+    workers = min(len(parts), len(available_cores()), _MOST_THREADS)
+    if workers < 2 or jax.default_backend() != "cpu":
+        return [fn(part) for part in parts]
     with ThreadPoolExecutor(workers) as pool:
+        # Settings that hold in the caller's thread alone, such as a precision, would be lost.
+        if pool.submit(settings).result() != settings():
+            return [fn(part) for part in parts]
         return list(pool.map(work, parts))
 
 
-def _cores() -> int:
-    """Of those that this process may use."""
+def available_cores() -> set[int]:
+    """Those that this process may use."""
     if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        return os.sched_getaffinity(0)
+    return set(range(os.cpu_count() or 1))

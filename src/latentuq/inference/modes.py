@@ -1,0 +1,190 @@
+"""Modes: minima of -ln p, polished, and told apart by the barriers between them."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from latentuq.arrays import to_device
+from latentuq.inference.descent import GROUPS, Ends, descend, descend_groups, newton
+from latentuq.inference.result import Counts
+from latentuq.inference.target import Target, log_densities
+
+POLISHED = 16
+"""Points that can be polished at once: most rounds of a search have none or few."""
+
+_LANES = 2
+_STEPS = 60
+# Squared Mahalanobis distance below which two minima are one.
+_SAME = 0.5
+# A barrier lower than this, in nats, does not part two modes.
+_BARRIER = 0.2
+_SEGMENT = 8
+# Newton decrement, in nats, of a converged minimum: rounding in float32 allows no less.
+_CONVERGED = 0.01
+# One that cannot be polished may lie at a kink, where no gradient vanishes: there a network without
+# curvature has its minima. It is a mode all the same if psi falls by less than this, in nats, half
+# a standard deviation away; and barriers twice as high do not part such modes.
+_ROUGHNESS = 0.5
+# Points at which psi is evaluated at once; one shape, so that nothing compiles twice.
+_POINTS = 64
+
+
+class Mode(NamedTuple):
+    """A local minimum of psi = -ln p.
+
+    Attributes:
+        point: Where it is.
+        value: psi there.
+        hessian: Of psi; positive definite.
+        log_mass: Laplace's estimate of ln of its mass.
+        kinked: Whether it could not be polished, as at a kink, although psi hardly falls around it.
+    """
+
+    point: Float[np.ndarray, " dim"]
+    value: float
+    hessian: Float[np.ndarray, "dim dim"]
+    log_mass: float
+    kinked: bool = False
+
+
+def make_mode(
+    target: Target,
+    point: Float[np.ndarray, " dim"],
+    value: float,
+    hessian: Float[np.ndarray, "dim dim"],
+) -> Mode:
+    """Laplace's mass at a minimum; a direction flatter than ten scales counts as ten scales."""
+    eigenvalues, vectors = np.linalg.eigh(hessian)
+    eigenvalues = np.maximum(eigenvalues, (10 * target.scale) ** -2)
+    log_mass = -value + 0.5 * np.sum(np.log(2 * np.pi / eigenvalues))
+    return Mode(point, value, (vectors * eigenvalues) @ vectors.T, float(log_mass))
+
+
+def polish(target: Target, points: Float[np.ndarray, "n dim"]) -> tuple[list[list[Mode]], Counts]:
+    """Newton from each point; where that ends in a saddle, both ways down from it.
+
+    Returns:
+        The minima that each point leads to: one, two from a saddle, none if nothing converged.
+    """
+    ends = _newton(target, points)
+    counts = Counts(hessians=int(ends.evaluations))
+    found: list[list[Mode]] = [[] for _ in points]
+    downhill, owners = [], []
+    for index in range(len(points)):
+        if not np.isfinite(ends.values[index]):
+            continue
+        eigenvalues, vectors = np.linalg.eigh(np.asarray(ends.curvatures[index], np.float64))
+        if eigenvalues[0] < -1e-3 * abs(eigenvalues[-1]):
+            step = vectors[:, 0] / np.sqrt(abs(eigenvalues[0]))
+            downhill += [ends.points[index] + step, ends.points[index] - step]
+            owners += [index, index]
+            continue
+        minimum, more = _minimum(target, ends, index)
+        found[index] += minimum
+        counts += more
+    for first in range(0, len(downhill), POLISHED):
+        ends = _newton(target, np.array(downhill[first : first + POLISHED]))
+        counts += Counts(hessians=int(ends.evaluations))
+        for index, owner in enumerate(owners[first : first + POLISHED]):
+            hessian = np.asarray(ends.curvatures[index], np.float64)
+            if np.all(np.isfinite(hessian)) and np.linalg.eigvalsh(hessian)[0] > 0:
+                minimum, more = _minimum(target, ends, index)
+                found[owner] += minimum
+                counts += more
+    return found, counts
+
+
+def _minimum(target: Target, ends: Ends, index: int) -> tuple[list[Mode], Counts]:
+    """The mode at which a polished end has arrived, if it has."""
+    point, hessian = (np.asarray(part[index], np.float64) for part in (ends[0], ends[2]))
+    value = float(ends.values[index])
+    if not np.isfinite(value):
+        return [], Counts()
+    mode = make_mode(target, point, value, hessian)
+    if ends.decrements[index] < _CONVERGED:
+        return [mode], Counts()
+    eigenvalues, vectors = np.linalg.eigh(mode.hessian)
+    steps = 0.5 * (vectors / np.sqrt(eigenvalues)).T
+    around = _psi(target, np.concatenate([point + steps, point - steps]))
+    kinked = np.min(around) > value - _ROUGHNESS
+    return [mode._replace(kinked=True)] if kinked else [], Counts(forwards=len(around))
+
+
+def _newton(target: Target, points: Float[np.ndarray, "n dim"]) -> Ends:
+    """Newton from a few points, padded to a fixed number of them."""
+    size = POLISHED // GROUPS
+
+    def one(group: Int[np.ndarray, " members"]) -> Ends:
+        return descend(
+            newton,
+            target,
+            to_device(np.resize(points[group], (size, target.dim)), target.dtype),
+            to_device(np.ones(size), target.dtype),
+            lanes=_LANES,
+            steps=_STEPS,
+            tolerance=1e-4,
+            hopeless=np.inf,
+            number=to_device(len(group)),
+        )
+
+    return descend_groups(one, len(points))
+
+
+def _distance(gap, first, second) -> float:
+    """Squared Mahalanobis distance with the averaged precision."""
+    return float(gap @ (0.5 * (first + second)) @ gap)
+
+
+def are_close(point, curvature, other_point, other_curvature) -> bool:
+    """Whether two minima, each with its curvature, are one."""
+    return _distance(point - other_point, curvature, other_curvature) < _SAME
+
+
+def known_mode(point, value, curvature, modes: list[Mode]) -> int:
+    """The known mode at which a descent ended, or -1."""
+    for index, mode in enumerate(modes):
+        if are_close(point, curvature, mode.point, mode.hessian) and value < mode.value + 1:
+            return index
+    return -1
+
+
+def reached(target: Target, others: list[Mode], end: Mode) -> tuple[int, Counts]:
+    """The mode or deeper end that a descent has all but reached, or -1: it must be polished.
+
+    Nothing parts them, and the end is no higher than barriers that part nothing: a saddle, or a
+    slope, that leads elsewhere as well would be.
+    """
+    level = [
+        index
+        for index, other in enumerate(others)
+        if other.value - 1e-3 <= end.value < other.value + _BARRIER
+    ]
+    where, counts = place(target, [others[index] for index in level], end)
+    return (level[where] if where < len(level) else -1), counts
+
+
+def place(target: Target, modes: list[Mode], mode: Mode) -> tuple[int, Counts]:
+    """The index of a mode among the known ones; their number if it is new."""
+    counts = Counts()
+    distances = [_distance(mode.point - m.point, mode.hessian, m.hessian) for m in modes]
+    for index in np.argsort(distances):
+        if distances[index] < _SAME:
+            return int(index), counts
+        if distances[index] > 100 * target.dim:
+            break
+        other = modes[index]
+        along = np.linspace(0, 1, _SEGMENT + 2)[1:-1, None]
+        values = _psi(target, mode.point + along * (other.point - mode.point))
+        counts += Counts(forwards=len(values))
+        barrier = 2 * _ROUGHNESS if mode.kinked or other.kinked else _BARRIER
+        if np.max(values) < max(mode.value, other.value) + barrier:
+            return int(index), counts
+    return len(modes), counts
+
+
+def _psi(target: Target, points: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, " rows"]:
+    """Psi at the points, which are repeated to whole rounds, so that nothing new compiles."""
+    rounds = -(-len(points) // _POINTS)
+    padded = np.resize(points, (rounds * _POINTS, target.dim))
+    return -np.asarray(log_densities(target.log_density, to_device(padded, target.dtype)))
