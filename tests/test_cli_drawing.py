@@ -51,7 +51,7 @@ def read(folder):
 
 @pytest.mark.parametrize("cores", [1, 2])
 def test_two_processes_draw_what_one_draws(content, expected, tmp_path, monkeypatch, cores):
-    monkeypatch.setattr(module, "_cores", lambda: set(range(cores)))
+    monkeypatch.setattr(module, "available_cores", lambda: set(range(cores)))
     with drawing() as draw:
         assert len(multiprocessing.active_children()) == cores - 1
         assert draw(content, tmp_path)() == expected[0]
@@ -61,7 +61,7 @@ def test_two_processes_draw_what_one_draws(content, expected, tmp_path, monkeypa
 
 
 def test_what_a_dead_process_leaves_is_drawn_here(content, expected, tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "_cores", lambda: {0, 1})
+    monkeypatch.setattr(module, "available_cores", lambda: {0, 1})
     with drawing() as draw:
         (process,) = multiprocessing.active_children()
         process.kill()
@@ -74,7 +74,7 @@ def test_without_a_second_process_all_is_drawn_here(content, expected, tmp_path,
     def refuse(self):
         raise OSError("No more processes.")
 
-    monkeypatch.setattr(module, "_cores", lambda: {0, 1})
+    monkeypatch.setattr(module, "available_cores", lambda: {0, 1})
     monkeypatch.setattr(multiprocessing.context.SpawnProcess, "start", refuse)
     with drawing() as draw:
         assert draw(content, tmp_path)() == expected[0]
@@ -87,7 +87,7 @@ def test_the_second_process_does_without_jax():
 
 
 def test_an_interrupt_ends_the_other_process_first(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "_cores", lambda: {0, 1})
+    monkeypatch.setattr(module, "available_cores", lambda: {0, 1})
     with pytest.raises(KeyboardInterrupt), drawing():
         raise KeyboardInterrupt
     assert not multiprocessing.active_children()

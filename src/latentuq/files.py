@@ -67,7 +67,9 @@ def staged_folder(
         raise UserError(f"{path} exists and is not empty; --force writes to it all the same.")
     # In the folder, or else in the nearest that exists: a rename must not cross file systems.
     whole = path.absolute()
-    home = next(each for each in (whole, *whole.parents) if each.is_dir())
+    home = next(each for each in (whole, *whole.parents) if each.exists())
+    if not home.is_dir():
+        raise UserError(f"Cannot write to {path}: {home} is a file, not a folder.")
     beside = home / f".{whole.name}.{secrets.token_hex(4)}"
     try:
         beside.mkdir()
