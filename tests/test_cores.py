@@ -11,8 +11,9 @@ import pytest
 import latentuq as lu
 from latentuq import cores, programs
 from latentuq.compilation import CompileClock
-from latentuq.cores import on_cores
-from latentuq.inference.target import CHUNK, Target, log_densities_at
+from latentuq.cores import on_cores, one_core
+from latentuq.experiments import EXPERIMENTS, make_problem
+from latentuq.inference.target import CHUNK, Target, log_densities_at, may_wait
 from latentuq.programs import program
 
 
@@ -92,6 +93,69 @@ def test_a_refined_answer_does_not_depend_on_the_number_of_cores(monkeypatch, sq
     one, two = answers
     np.testing.assert_array_equal(one.weights, two.weights)
     assert one.log_evidence == two.log_evidence
+
+
+def plain(u):
+    return -jnp.sum(u**2)
+
+
+def decomposes(u):
+    matrix = jnp.eye(2) + jnp.outer(u, u)
+    return jax.lax.cond(u[0] > 0, lambda: jnp.linalg.cholesky(matrix)[1, 1], lambda: plain(u))
+
+
+def solves(u):
+    def step(total, row):
+        return total + jnp.linalg.solve(jnp.eye(2) + jnp.outer(u, u), row)[0], None
+
+    return jax.lax.scan(step, 0.0, jnp.eye(2))[0]
+
+
+def calls_back(u):
+    return jax.pure_callback(
+        lambda u: np.float32(-np.sum(u**2)), jax.ShapeDtypeStruct((), np.float32), u
+    )
+
+
+@pytest.mark.parametrize(
+    ("density", "waits"), [(plain, False), (decomposes, True), (solves, True), (calls_back, True)]
+)
+def test_densities_that_wait_for_threads_are_known(density, waits):
+    target = Target(density, 2, trusted=True)
+    assert may_wait(target) is waits
+    assert may_wait(target) is waits
+    assert may_wait(Target(plain, 2, lambda u: density(u)[None], trusted=True)) is waits
+
+
+def test_our_problems_do_not_wait():
+    prior = lu.load_prior("mnist")
+    digit = lu.load_digits().digit(6)
+    for name in EXPERIMENTS:
+        problem = make_problem(prior, name, digit)
+        assert not may_wait(Target(problem.log_density, problem.dim, problem.residual))
+
+
+def test_a_density_that_may_wait_stays_on_one_core(monkeypatch):
+    give_cores(monkeypatch, 2)
+    seen = []
+
+    def watched(parts, fn=cores.ThreadPoolExecutor):
+        seen.append(parts)
+        return fn(parts)
+
+    monkeypatch.setattr(cores, "ThreadPoolExecutor", watched)
+    lu.solve_density(
+        jax.random.key(0), lambda u: plain(u) + 1e-3 * decomposes(u), 2, budget="preview"
+    )
+    assert not seen
+    lu.solve_density(jax.random.key(0), plain, 2, budget="preview")
+    assert seen
+
+
+def test_one_core_holds_inside_another():
+    with one_core(), one_core(False):
+        ids = on_cores(lambda part: threading.get_ident(), range(4))
+    assert set(ids) == {threading.get_ident()}
 
 
 @pytest.mark.parametrize("points", [1, CHUNK - 1, CHUNK, 2 * CHUNK + 5])

@@ -19,9 +19,10 @@ from latentuq.baselines.laplace_mixture import distinct_minima, fit_points, mix,
 from latentuq.baselines.result import BaselineResult, LogDensity
 from latentuq.baselines.schedule import staged_rates
 from latentuq.baselines.timing import Timer
+from latentuq.cores import one_core
 from latentuq.errors import UserError
 from latentuq.inference.result import Counts
-from latentuq.inference.target import Target
+from latentuq.inference.target import Target, may_wait
 
 LEARNING_RATES = (0.1, 0.01, 0.001)
 STEPS = (10000, 5000, 3000)
@@ -68,7 +69,8 @@ def adam_recipe(
     timer = Timer()
     points = target.sample_reference(start_key, starts)
     if batched:
-        ends = timer.run_halves(descend_all, target, points, rates, weights, divided=[1])
+        with one_core(may_wait(target)):
+            ends = timer.run_halves(descend_all, target, points, rates, weights, divided=[1])
     else:
         ends = jnp.stack([timer.run(_descend, target, point, rates, weights) for point in points])
     fits, log_densities = timer.run(fit_points, target, ends)

@@ -16,9 +16,10 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from latentuq.baselines.requirements import require_blackjax
 from latentuq.baselines.result import BaselineResult, LogDensity
 from latentuq.baselines.timing import Timer
+from latentuq.cores import one_core
 from latentuq.errors import UserError
 from latentuq.inference.result import Counts
-from latentuq.inference.target import Target, log_densities
+from latentuq.inference.target import Target, log_densities, may_wait
 
 # Window adaptation has nothing to adapt in fewer steps.
 _SHORTEST_WARMUP = 20
@@ -80,11 +81,14 @@ def nuts(
     timer = Timer()
     if not np.all(np.isfinite(timer.run(log_densities, target.log_density, points))):
         raise UserError("The log density is not finite where a chain starts; give other starts.")
-    keys = jax.random.split(warmup_key, chains)
-    tuned = timer.run_halves(_warm_up, keys, target, points, warmup, divided=[0, 2])
-    states, parameters, leapfrogs = tuned
-    keys = jax.random.split(draw_key, chains)
-    visited = timer.run_halves(_sample, keys, target, states, parameters, draws, divided=[0, 2, 3])
+    with one_core(may_wait(target)):
+        keys = jax.random.split(warmup_key, chains)
+        tuned = timer.run_halves(_warm_up, keys, target, points, warmup, divided=[0, 2])
+        states, parameters, leapfrogs = tuned
+        keys = jax.random.split(draw_key, chains)
+        visited = timer.run_halves(
+            _sample, keys, target, states, parameters, draws, divided=[0, 2, 3]
+        )
     # One gradient starts a chain, one more per leapfrog step.
     gradients = 1 + np.asarray(leapfrogs).sum(1) + np.asarray(visited.leapfrogs).sum(1)
     counts = Counts(forwards=chains, gradients=int(np.sum(gradients)))

@@ -91,8 +91,7 @@ def pathfinder(
     start_key, path_key, weigh_key, resample_key = jax.random.split(key, 4)
     starts = target.sample_reference(start_key, paths)
     timer = Timer()
-    keys = jax.random.split(path_key, paths)
-    fits = timer.run_halves(_follow_all, keys, target, starts, iterations, divided=[0, 2])
+    fits = timer.run(_follow_all, jax.random.split(path_key, paths), target, starts, iterations)
     found = np.isfinite(fits.elbo)
     if not np.any(found):
         raise UserError(

@@ -171,7 +171,9 @@ def descend(
             lane.model,
         )
         beta = jnp.minimum(1, lane.beta * _HEATING)
-        step, gain, decrement = jax.vmap(propose)(model, point, beta, damping)
+        # One lane after the other: see `cores` on batches of decompositions.
+        proposed = (model, point, beta, damping)
+        step, gain, decrement = jax.lax.map(lambda lane: propose(*lane), proposed)
         settled = (decrement < tolerance) & (lane.beta >= 1)
         stuck = (damping >= 1e9) | (~finite & (lane.age == 0))
         age = lane.age + 1

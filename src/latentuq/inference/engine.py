@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from latentuq.arrays import to_device
-from latentuq.cores import on_cores
+from latentuq.cores import on_cores, one_core
 from latentuq.errors import UserError
 from latentuq.inference.answer import GAUSSIAN_KHAT, Clock, assemble
 from latentuq.inference.chance import host_generator
@@ -35,7 +35,7 @@ from latentuq.inference.refine import (
 )
 from latentuq.inference.result import Counts, Inference, Progress
 from latentuq.inference.search import ROUND, SearchState, explore, search
-from latentuq.inference.target import CHUNK, Target
+from latentuq.inference.target import CHUNK, Target, may_wait
 
 
 class Budget(NamedTuple):
@@ -131,8 +131,11 @@ def infer(
     """
     if not isinstance(budget, str) or budget not in BUDGETS:
         raise UserError(f"The budget is one of {', '.join(BUDGETS)}, not {budget!r}.")
-    limits = BUDGETS[budget]
-    clock = Clock(progress)
+    with one_core(may_wait(target)):
+        return _infer(key, target, BUDGETS[budget], Clock(progress))
+
+
+def _infer(key: Key[Array, ""], target: Target, limits: Budget, clock: Clock) -> Inference:
     search_key, fit_key, climb_key, probe_key, certify_key = jax.random.split(key, 5)
 
     found = search(search_key, target, limits.rounds, lambda state: _report_map(clock, state))

@@ -47,7 +47,8 @@ class Mixture(eqx.Module):
         """Ln q_k(u) of each component, without its weight."""
         # Inverses do not depend on u: many points share them, and multiply where they would solve.
         eye = jnp.eye(self.dim, dtype=self.factors.dtype)
-        inverses = jax.vmap(lambda L: solve_triangular(L, eye, lower=True))(self.factors)
+        # One after the other: see `cores` on batches of decompositions.
+        inverses = jax.lax.map(lambda L: solve_triangular(L, eye, lower=True), self.factors)
         whitened = jnp.einsum("kij,kj->ki", inverses, u - self.means)
         return self.log_profile(jnp.sum(whitened**2, axis=1))
 

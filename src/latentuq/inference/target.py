@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -21,6 +22,29 @@ BATCH = 1024
 
 CHUNK = 2048
 """Points of one program: more are divided among programs, which run on all cores."""
+
+
+# Operations that jaxlib leaves to LAPACK, or to others.
+_WAITING = {
+    "cholesky",
+    "cholesky_update",
+    "eig",
+    "eigh",
+    "ffi_call",
+    "geqp3",
+    "geqrf",
+    "hessenberg",
+    "householder_product",
+    "lu",
+    "qr",
+    "schur",
+    "svd",
+    "triangular_solve",
+    "tridiagonal",
+    "tridiagonal_solve",
+}
+_known: dict[Any, bool] = {}
+_MOST_KNOWN = 100
 
 
 class Target(eqx.Module):
@@ -111,6 +135,40 @@ def log_densities_at(
         np.split(padded, chunks),
     )
     return np.concatenate(parts)[: len(points)]
+
+
+def may_wait(target: Target) -> bool:
+    """Whether programs with this density may wait for each other: it decomposes or calls back."""
+    leaves, structure = jax.tree.flatten((target.log_density_fn, target.residual_fn))
+    kinds = [leaf.aval if isinstance(leaf, jax.Array) else leaf for leaf in leaves]
+    signature = (target.dim, structure, *kinds)
+    try:
+        if signature not in _known:
+            if len(_known) == _MOST_KNOWN:
+                _known.clear()
+            _known[signature] = _may_wait(target)
+        return _known[signature]
+    except TypeError:  # Something without a hash.
+        return _may_wait(target)
+
+
+def _may_wait(target: Target) -> bool:
+    functions = [target.log_density_fn, target.residual_fn]
+    u = jax.ShapeDtypeStruct((target.dim,), target.dtype)
+    return any(_waits(jax.make_jaxpr(fn)(u)) for fn in functions if fn is not None)
+
+
+def _waits(jaxpr: Any) -> bool:
+    """Whether a program, or one inside it, has an operation that waits for other threads."""
+    if isinstance(jaxpr, tuple | list):
+        return any(_waits(each) for each in jaxpr)
+    inner = getattr(jaxpr, "jaxpr", jaxpr)
+    return any(
+        equation.primitive.name in _WAITING
+        or "callback" in equation.primitive.name
+        or any(_waits(value) for value in equation.params.values())
+        for equation in getattr(inner, "eqns", ())
+    )
 
 
 def _is_number(value: object) -> bool:
