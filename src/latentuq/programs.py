@@ -59,19 +59,15 @@ def program(fn: Callable[Inputs, Result]) -> Callable[Inputs, Result]:
     @functools.wraps(fn)
     def call(*args: Inputs.args, **kwargs: Inputs.kwargs) -> Result:
         leaves, structure = jax.tree.flatten((args, kwargs))
-        arrays = [leaf for leaf in leaves if isinstance(leaf, jax.Array)]
-        # Inside other code, or with a number of NumPy's, which neither is an array nor a constant.
-        if any(isinstance(leaf, Tracer | np.ndarray | np.generic) for leaf in leaves):
+        arrays = [leaf for leaf in leaves if eqx.is_array(leaf)]
+        if any(isinstance(each, Tracer) for each in arrays):
             return compiled(*args, **kwargs)
-        kinds = [
-            leaf.aval if isinstance(leaf, jax.Array) else (type(leaf), leaf) for leaf in leaves
-        ]
         # What `jax.jit` tells programs of one process apart by; their names take longer to make.
-        signature = (_folder, structure, repr(jax.config.values), *kinds)
+        signature = (_folder, structure, repr(jax.config.values), *map(_kind, leaves))
 
         def flat(*arrays: Any) -> Any:
             given = iter(arrays)
-            filled = [next(given) if isinstance(leaf, jax.Array) else leaf for leaf in leaves]
+            filled = [next(given) if eqx.is_array(leaf) else leaf for leaf in leaves]
             args, kwargs = jax.tree.unflatten(structure, filled)
             return cast(Any, fn)(*args, **kwargs)
 
@@ -91,6 +87,13 @@ def program(fn: Callable[Inputs, Result]) -> Callable[Inputs, Result]:
     # For those who compile ahead of time, to measure it.
     cast(Any, call).lower = compiled.lower
     return call
+
+
+def _kind(leaf: Any) -> Any:
+    """What a program depends on: the type of an array, the value of all else."""
+    if isinstance(leaf, jax.Array):
+        return leaf.aval
+    return jax.typeof(leaf) if eqx.is_array(leaf) else (type(leaf), leaf)
 
 
 class _Program(NamedTuple):

@@ -153,9 +153,11 @@ def may_wait(target: Target) -> bool:
 
 
 def _may_wait(target: Target) -> bool:
-    functions = [target.log_density_fn, target.residual_fn]
-    u = jax.ShapeDtypeStruct((target.dim,), target.dtype)
-    return any(_waits(jax.make_jaxpr(fn)(u)) for fn in functions if fn is not None)
+    def both(u: Float[Array, " dim"]) -> Any:
+        residual_fn = target.residual_fn
+        return target.log_density_fn(u), None if residual_fn is None else residual_fn(u)
+
+    return _waits(jax.make_jaxpr(both)(jax.ShapeDtypeStruct((target.dim,), target.dtype)))
 
 
 def _waits(jaxpr: Any) -> bool:
