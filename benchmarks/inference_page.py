@@ -195,7 +195,7 @@ def _cost(cells: Cells) -> str:
     return f"""## Cost
 
 Medians of three solves without compilation, and one call of SMC from the prior (1024 particles,
-its own plan included), one after the other in one process, on one core.
+its own plan included), one after the other in one process.
 
 {table(titles, rows)}
 
@@ -249,7 +249,7 @@ def _kernel(cells: Cells) -> str:
 
 {cell["evaluations"]} Gauss-Newton models at {cell["gflops"]:.0f} GFLOP/s, {share:.0%} of this
 machine's float32 matrix products ({cell["matmul_gflops"]:.0f} GFLOP/s on all its cores; aim 60%).
-The descents, eight at a time, hardly use a second core."""
+One program of descents is meant, which hardly uses a second core; two run at the same time."""
 
 
 def _number(cell: dict[str, Any], name: str) -> str:
