@@ -1,7 +1,7 @@
 """The no-U-turn sampler: exact in the limit, but a chain seldom leaves the mode it is in.
 
-Chains run side by side and wait for the longest trajectory of each step, so the time grows faster
-than the gradients that are counted.
+The chains of each half run side by side and wait for the longest trajectory of each step, so the
+time grows faster than the gradients that are counted.
 """
 
 from typing import Any, NamedTuple
