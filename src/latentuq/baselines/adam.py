@@ -56,7 +56,8 @@ def adam_recipe(
         starts: Draws of the prior that descend; the paper takes 10 to 20.
         steps: Adam steps of each stage.
         learning_rates: Of each stage.
-        batched: All starts at once, half of them on each of two cores; False descends from one after another, as published.
+        batched: All starts at once, in two halves; False descends from one after another, as
+            published.
         draws: How many.
         scale: Standard deviation of the prior N(0, scale^2 I).
     """
