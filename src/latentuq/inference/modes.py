@@ -160,12 +160,22 @@ def reached(target: Target, others: list[Mode], end: Mode) -> tuple[int, Counts]
         for index, other in enumerate(others)
         if other.value - 1e-3 <= end.value < other.value + _BARRIER
     ]
-    where, counts = place(target, [others[index] for index in level], end)
+    # An end lies above its own minimum: barriers are higher than they look from there.
+    where, counts = place(target, [others[index] for index in level], end, _BARRIER / 4)
     return (level[where] if where < len(level) else -1), counts
 
 
-def place(target: Target, modes: list[Mode], mode: Mode) -> tuple[int, Counts]:
-    """The index of a mode among the known ones; their number if it is new."""
+def place(
+    target: Target, modes: list[Mode], mode: Mode, barrier: float = _BARRIER
+) -> tuple[int, Counts]:
+    """The index of a mode among the known ones; their number if it is new.
+
+    Args:
+        target: Where psi is from.
+        modes: The known ones.
+        mode: One of them, or another.
+        barrier: The least that parts two smooth modes, in nats.
+    """
     counts = Counts()
     distances = [_distance(mode.point - m.point, mode.hessian, m.hessian) for m in modes]
     for index in np.argsort(distances):
@@ -177,8 +187,8 @@ def place(target: Target, modes: list[Mode], mode: Mode) -> tuple[int, Counts]:
         along = np.linspace(0, 1, _SEGMENT + 2)[1:-1, None]
         values = _psi(target, mode.point + along * (other.point - mode.point))
         counts += Counts(forwards=len(values))
-        barrier = 2 * _ROUGHNESS if mode.kinked or other.kinked else _BARRIER
-        if np.max(values) < max(mode.value, other.value) + barrier:
+        height = 2 * _ROUGHNESS if mode.kinked or other.kinked else barrier
+        if np.max(values) < max(mode.value, other.value) + height:
             return int(index), counts
     return len(modes), counts
 
