@@ -136,6 +136,7 @@ def infer(
 
 
 def _infer(key: Key[Array, ""], target: Target, limits: Budget, clock: Clock) -> Inference:
+    """All stages, within a budget."""
     search_key, fit_key, climb_key, probe_key, certify_key = jax.random.split(key, 5)
 
     found = search(search_key, target, limits.rounds, lambda state: _report_map(clock, state))
