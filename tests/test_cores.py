@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import latentuq as lu
-from latentuq import cores, programs
+from latentuq import cores, executables, programs
 from latentuq.compilation import CompileClock
 from latentuq.cores import on_cores, one_core
 from latentuq.experiments import EXPERIMENTS, make_problem
@@ -63,7 +63,8 @@ def test_settings_are_the_callers(number, setting, name, value):
 @pytest.mark.parametrize("kept", [False, True])
 def test_threads_share_a_program(monkeypatch, tmp_path, kept):
     give_cores(monkeypatch, 4)
-    monkeypatch.setattr(programs, "_folder", tmp_path if kept else None)
+    kept = executables.Executables(tmp_path) if kept else None
+    monkeypatch.setattr(programs, "_executables", kept)
     traced = []
 
     @program

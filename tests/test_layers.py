@@ -10,7 +10,7 @@ import latentuq
 # From the bottom up. A name is a module or package of latentuq; those on one line may not import
 # each other.
 LAYERS = [
-    ["errors"],
+    ["errors", "executables"],
     ["arrays", "cores", "files", "markdown", "options", "programs", "results", "toml_text"],
     ["data", "tensors", "networks"],
     ["prior", "two_sample", "inference", "compilation"],

@@ -1,6 +1,8 @@
 """Programs that are kept from run to run give what `eqx.filter_jit` gives, whatever happens."""
 
 import dataclasses
+import threading
+import time
 from typing import NamedTuple
 
 import equinox as eqx
@@ -10,7 +12,8 @@ import numpy as np
 import pytest
 
 import latentuq as lu
-from latentuq import programs
+from latentuq import executables, programs
+from latentuq.executables import Executables
 from latentuq.inference.descent import gauss_newton
 from latentuq.inference.mixture import Defensive, gaussian_mixture
 from latentuq.inference.target import Target, log_densities
@@ -67,7 +70,7 @@ def folder(tmp_path, monkeypatch):
     """A folder that is in use, for functions and classes of this module too."""
     package = __name__.partition(".")[0]
     monkeypatch.setattr(programs, "_VERSIONED", programs._VERSIONED | {package})
-    monkeypatch.setattr(programs, "_folder", tmp_path)
+    monkeypatch.setattr(programs, "_executables", Executables(tmp_path))
     return tmp_path
 
 
@@ -106,7 +109,7 @@ def test_numbers_of_numpy_are_no_constants(folder, monkeypatch):
 
 @pytest.mark.parametrize("kept", [False, True])
 def test_a_program_may_call_itself_while_it_is_traced(monkeypatch, tmp_path, kept):
-    monkeypatch.setattr(programs, "_folder", tmp_path if kept else None)
+    monkeypatch.setattr(programs, "_executables", Executables(tmp_path) if kept else None)
     constant = jnp.ones((4, 2))
 
     def normal(u):
@@ -151,9 +154,10 @@ def test_sources_and_settings_make_another(folder, monkeypatch):
     called_afresh(monkeypatch, KEY, BOX)
     with jax.default_matmul_precision("highest"):
         assert called_afresh(monkeypatch, KEY, BOX)[1] == 1
-    monkeypatch.setattr(programs, "_sources", lambda: "other")
-    assert called_afresh(monkeypatch, KEY, BOX)[1] == 1
-    assert len(list(folder.iterdir())) == 3
+    for name in ("_sources", "_machine"):
+        monkeypatch.setattr(programs, name, lambda: "other")
+        assert called_afresh(monkeypatch, KEY, BOX)[1] == 1
+    assert len(list(folder.iterdir())) == 4
 
 
 @pytest.mark.parametrize(
@@ -172,15 +176,99 @@ def test_a_damaged_file_is_made_anew(folder, monkeypatch, damage):
         assert_same(found, plain(KEY, BOX))
 
 
-def test_a_file_that_jax_cannot_read_is_done_without(folder, monkeypatch):
+def test_a_file_that_jax_cannot_read_is_made_anew(folder, monkeypatch):
     called_afresh(monkeypatch, KEY, BOX)
     (file,) = folder.iterdir()
-    programs._write(file, b"sound, but no program")
-    assert_same(called_afresh(monkeypatch, KEY, BOX)[0], plain(KEY, BOX))
+    executables._write(file, b"sound, but no program")
+    for traces in (1, 0):
+        found, count = called_afresh(monkeypatch, KEY, BOX)
+        assert count == traces
+        assert_same(found, plain(KEY, BOX))
+
+
+def test_an_executable_that_fails_is_made_anew(folder, monkeypatch):
+    def fail(*_):
+        raise jax.errors.JaxRuntimeError("NOT_FOUND: Function fusion not found")
+
+    broken = executables.Executable(fail, None)
+    with monkeypatch.context() as patch:
+        patch.setattr(Executables, "find", lambda *_: broken)
+        found, count = called_afresh(monkeypatch, KEY, BOX)
+    assert count == 1
+    assert_same(found, plain(KEY, BOX))
+    assert called_afresh(monkeypatch, KEY, BOX)[1] == 0
+
+
+def test_what_came_from_the_cache_of_jax_is_not_kept(folder, monkeypatch):
+    lowered = jax.stages.Lowered
+    compile_it = lowered.compile
+
+    def answer(*args):
+        jax.monitoring.record_event("/jax/compilation_cache/cache_hits")
+        return compile_it(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lowered, "compile", answer)
+        found, _ = called_afresh(monkeypatch, KEY, BOX)
+    assert_same(found, plain(KEY, BOX))
+    assert not list(folder.iterdir())
+    # Nor does it count what JAX answered to others.
+    jax.monitoring.record_event("/jax/compilation_cache/cache_hits")
+    called_afresh(monkeypatch, KEY, BOX)
+    assert len(list(folder.iterdir())) == 1
+
+
+def test_what_the_last_run_called_is_loaded_ahead(folder, monkeypatch):
+    with programs.expecting_programs("test"):
+        first, _ = called_afresh(monkeypatch, KEY, BOX)
+        other, _ = called_afresh(monkeypatch, KEY, BOX, count=4)
+    asked = []
+    load = Executables._load
+
+    def listen(self, name):
+        asked.append(threading.current_thread().name)
+        return load(self, name)
+
+    monkeypatch.setattr(Executables, "_load", listen)
+    with programs.expecting_programs("test"):
+        while len(asked) < 2:
+            time.sleep(0.01)
+        again, count = called_afresh(monkeypatch, KEY, BOX, count=4)
+        assert count == 0
+        assert_same(again, other)
+        again, count = called_afresh(monkeypatch, KEY, BOX)
+        assert count == 0
+        assert_same(again, first)
+    assert len(asked) == 2
+    assert all(name.startswith("latentuq-load") for name in asked)
+    asked.clear()
+    with programs.expecting_programs("another purpose"):
+        pass
+    assert not asked
+
+
+def test_a_run_that_fails_leaves_what_is_expected(folder, monkeypatch):
+    with programs.expecting_programs("test"):
+        called_afresh(monkeypatch, KEY, BOX)
+    (record,) = folder.glob("*.used")
+    before = record.read_bytes()
+    with pytest.raises(KeyboardInterrupt), programs.expecting_programs("test"):
+        raise KeyboardInterrupt
+    assert record.read_bytes() == before
+    record.write_bytes(b"damaged")
+    with programs.expecting_programs("test"):
+        assert called_afresh(monkeypatch, KEY, BOX)[1] == 0
+    assert record.read_bytes() == before
+
+
+def test_without_a_folder_nothing_is_expected(monkeypatch):
+    monkeypatch.setattr(programs, "_executables", None)
+    with programs.expecting_programs("test"):
+        assert_same(called_afresh(monkeypatch, KEY, BOX)[0], plain(KEY, BOX))
 
 
 def test_a_folder_that_cannot_be_written_is_done_without(folder, monkeypatch):
-    monkeypatch.setattr(programs, "_folder", folder / "missing")
+    monkeypatch.setattr(programs, "_executables", Executables(folder / "missing"))
     assert_same(called_afresh(monkeypatch, KEY, BOX)[0], plain(KEY, BOX))
     assert not list(folder.iterdir())
 
@@ -220,7 +308,7 @@ def test_errors_are_those_of_the_function(folder, monkeypatch):
 
 
 def test_the_files_that_nobody_reads_go(folder, monkeypatch):
-    monkeypatch.setattr(programs, "_MOST_FILES", 2)
+    monkeypatch.setattr(executables, "_MOST_FILES", 2)
     for count in (3, 4, 3, 5):
         called_afresh(monkeypatch, KEY, BOX, count=count)
     assert len(list(folder.iterdir())) == 2

@@ -1,23 +1,21 @@
-"""Programs that outlive the process before they are compiled: a second run traces nothing.
+"""Functions whose compiled programs outlive the process: a second run finds them by their names.
 
-JAX's cache of executables is asked only once a function has been traced and lowered, which takes
-longer than to load the executable. Here the lowered program is kept beside that cache, under a name
-that stands for all that it was made from.
+A name stands for all that a program was made from: the function, what it was called with, sources,
+versions, settings and the processor.
 """
 
 import dataclasses
 import functools
 import hashlib
 import os
-import pickle
-import secrets
+import platform
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
 import equinox as eqx
 import jax
@@ -25,25 +23,38 @@ import jaxlib
 import numpy as np
 from jax.core import Tracer
 
+from latentuq.executables import Executable, Executables, counting_hits
+
 Inputs = ParamSpec("Inputs")
 Result = TypeVar("Result")
 
 LOADED = "/latentuq/program_duration"
 """The event by which JAX's monitoring hears of the seconds that it took to find a program."""
 
-# Files; the least recently used ones go. One inference has about twenty.
-_MOST_FILES = 500
 # Packages whose functions and classes are what their name says: the key holds their versions.
 _VERSIONED = {"latentuq", "jax", "jaxlib", "equinox"}
 
-_folder: Path | None = None
+# How lines of /proc/cpuinfo begin that list what a processor can do.
+_ABILITIES = ("flags", "features", "isa")
+
+_executables: Executables | None = None
 
 
 def keep_programs(folder: Path) -> None:
     """From now on programs are read from a folder that exists, and written to it."""
-    global _folder
-    _folder = folder
+    global _executables
+    _executables = Executables(folder)
     _sources()  # Now: what has been imported should still be what is on disk.
+
+
+@contextmanager
+def expecting_programs(purpose: str) -> Iterator[None]:
+    """Loads in the background what the last run of this purpose called, if programs are kept."""
+    if _executables is None:
+        yield
+        return
+    with _executables.expecting(_hash((_settings(), purpose))):
+        yield
 
 
 def program(fn: Callable[Inputs, Result]) -> Callable[Inputs, Result]:
@@ -53,7 +64,7 @@ def program(fn: Callable[Inputs, Result]) -> Callable[Inputs, Result]:
     without a lasting name, a call inside other compiled code) leaves `eqx.filter_jit` itself.
     """
     compiled: Any = eqx.filter_jit(fn)
-    kept: dict[Any, _Program | None] = {}
+    kept: dict[Any, Executable | None] = {}
     locks: dict[Any, threading.RLock] = {}
 
     @functools.wraps(fn)
@@ -63,7 +74,7 @@ def program(fn: Callable[Inputs, Result]) -> Callable[Inputs, Result]:
         if any(isinstance(each, Tracer) for each in arrays):
             return compiled(*args, **kwargs)
         # What `jax.jit` tells programs of one process apart by; their names take longer to make.
-        signature = (_folder, structure, repr(jax.config.values), *map(_kind, leaves))
+        signature = (_executables, structure, repr(jax.config.values), *map(_kind, leaves))
 
         def flat(*arrays: Any) -> Any:
             given = iter(arrays)
@@ -76,8 +87,8 @@ def program(fn: Callable[Inputs, Result]) -> Callable[Inputs, Result]:
             with locks.setdefault(signature, threading.RLock()):
                 if signature not in kept:
                     named = (call, args, kwargs)
-                    found = _find(_folder, named, flat, arrays) if _folder else None
-                    result = compiled(*args, **kwargs) if found is None else found(arrays)
+                    begun = _begin(_executables, named, flat, arrays) if _executables else None
+                    found, result = begun or (None, compiled(*args, **kwargs))
                     kept[signature] = found
                     del locks[signature]
                     return result
@@ -96,50 +107,44 @@ def _kind(leaf: Any) -> Any:
     return jax.typeof(leaf) if eqx.is_array(leaf) else (type(leaf), leaf)
 
 
-class _Program(NamedTuple):
-    """A compiled function of arrays, and the structure of what it returns."""
-
-    run: Callable[..., list[jax.Array]]
-    structure: Any
-
-    def __call__(self, arrays: list[Any]) -> Any:
-        return jax.tree.unflatten(self.structure, self.run(*arrays))
-
-
 class _NamelessError(Exception):
     """Something has no name that would mean the same in another process."""
 
 
-def _find(
-    folder: Path, called: tuple[Any, ...], fn: Callable[..., Any], arrays: list[Any]
-) -> _Program | None:
-    """The program from its file, or made and written; None if anything goes wrong.
+def _begin(
+    kept: Executables, called: tuple[Any, ...], fn: Callable[..., Any], arrays: list[Any]
+) -> tuple[Executable, Any] | None:
+    """Finds a program or makes it, and runs it for the first time; None if anything goes wrong.
 
     An error of the function itself comes again, as it should, where the caller does without.
 
     Args:
-        folder: Where the file is.
+        kept: Where it may be.
         called: The function and its arguments, which name it.
         fn: The function of its arrays alone.
         arrays: These.
+
+    Returns:
+        The program and its result.
     """
     if jax.default_backend() != "cpu" or jax.device_count() > 1:
         return None
     try:
         began = time.perf_counter()
-        key = repr((_settings(), _describe(called)))
-        path = folder / f"{hashlib.sha256(key.encode()).hexdigest()}.program"
-        content = _read(path)
+        name = _hash((_settings(), _describe(called)))
+        found = kept.find(name)
         jax.monitoring.record_event_duration_secs(LOADED, time.perf_counter() - began)
-        if content is None:
-            content = _trace(fn, arrays)
-            _write(path, content)
-        return _load(content, arrays)
+        if found is not None:
+            # What is wrong with an executable may show only now.
+            with suppress(jax.errors.JaxRuntimeError):
+                return found, jax.block_until_ready(found(arrays))
+        made = _make(kept, name, fn, arrays)
+        return made, made(arrays)
     except Exception:
         return None
 
 
-def _trace(fn: Callable[..., Any], arrays: list[Any]) -> bytes:
+def _make(kept: Executables, name: str, fn: Callable[..., Any], arrays: list[Any]) -> Executable:
     shells = []
 
     def flat(*arrays: Any) -> list[Any]:
@@ -147,52 +152,36 @@ def _trace(fn: Callable[..., Any], arrays: list[Any]) -> bytes:
         shells.append(jax.tree.unflatten(structure, range(len(values))))
         return values
 
-    exported = jax.export.export(jax.jit(flat))(*arrays)
-    # Pickled for the shell of the result, which is made of classes. JAX runs the executables of the
-    # same cache, so who may write to it is trusted already.
-    return pickle.dumps((bytes(exported.serialize()), shells[-1]))
+    # JAX's cache would answer with an equal program of another name, which cannot be kept.
+    flat.__name__ = f"program_{name[:16]}"
+    lowered = jax.jit(flat).lower(*arrays)
+    with counting_hits() as hits:
+        compiled = lowered.compile()
+    if not hits:
+        with suppress(Exception):
+            kept.put(name, compiled, shells[-1])
+    return Executable(compiled, jax.tree.structure(shells[-1]))
 
 
-def _load(content: bytes, arrays: list[Any]) -> _Program:
-    began = time.perf_counter()
-    exported, shell = pickle.loads(content)
-    call = jax.export.deserialize(bytearray(exported)).call
-    jax.monitoring.record_event_duration_secs(LOADED, time.perf_counter() - began)
-    return _Program(jax.jit(call).lower(*arrays).compile(), jax.tree.structure(shell))
-
-
-def _read(path: Path) -> bytes | None:
-    """The content of a file that begins with its checksum; None if it is missing or damaged."""
-    try:
-        stored = path.read_bytes()
-    except OSError:
-        return None
-    checksum, content = stored[:32], stored[32:]
-    if hashlib.sha256(content).digest() != checksum:
-        return None
-    with suppress(OSError):
-        os.utime(path)
-    return content
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Writes a file in one step and removes those that nobody has read for longest."""
-    beside = path.with_suffix(f".{secrets.token_hex(4)}")
-    with suppress(OSError):
-        try:
-            beside.write_bytes(hashlib.sha256(content).digest() + content)
-            beside.replace(path)
-        finally:
-            beside.unlink(missing_ok=True)
-        files = sorted(path.parent.iterdir(), key=lambda file: file.stat().st_mtime)
-        for file in files[:-_MOST_FILES]:
-            file.unlink(missing_ok=True)
+def _hash(parts: tuple[Any, ...]) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
 def _settings() -> tuple[Any, ...]:
-    """What every program depends on: sources, versions, and how JAX is configured."""
+    """What every program depends on: sources, versions, the machine, and how JAX is configured."""
     versions = [each.__version__ for each in (jax, jaxlib, eqx, np)]
-    return (_sources(), versions, sys.version, jax.config.values)
+    return (_sources(), versions, sys.version, _machine(), jax.config.values)
+
+
+@functools.cache
+def _machine() -> tuple[str, ...]:
+    """What XLA compiles for: the processor with all that it can do, and flags of the user's own."""
+    abilities = ""
+    with suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        abilities = next((line for line in lines if line.lower().startswith(_ABILITIES)), "")
+    named = platform.machine(), platform.processor(), platform.release() if not abilities else ""
+    return *named, abilities, os.environ.get("XLA_FLAGS", "")
 
 
 @functools.cache

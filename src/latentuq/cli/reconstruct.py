@@ -76,18 +76,13 @@ def reconstruct(
 ) -> None:
     """Find every clean image that the data allow, its probability, and how far to trust that."""
     from latentuq.compilation import CompileClock, keep_compiled
+    from latentuq.programs import expecting_programs
 
     keep_compiled()
     stages = Stages(CompileClock())
-    import jax
-
-    from latentuq.data.observation import read_observation
-    from latentuq.files import staged_folder
-    from latentuq.posterior import solve
-    from latentuq.report.words import give_advice
-    from latentuq.report.write import FILES, MODULES, write_report, write_summary
-
     estimated = noise == AUTO
+    if estimated and corrupt:
+        raise UserError("--corrupt adds noise of a known level: give it instead of --noise auto.")
     flags = options.ProblemFlags(
         gain=gain,
         blur=blur,
@@ -103,60 +98,69 @@ def reconstruct(
         covariance=covariance,
         problem=from_file,
     )
-    if estimated and corrupt:
-        raise UserError("--corrupt adds noise of a known level: give it instead of --noise auto.")
+    given = [name for name, value in flags._asdict().items() if value is not None]
+    purpose = f"reconstruct {model} {budget} {given} {estimated}"
     folder = output or Path(f"{Path(image.partition('[')[0]).stem}-report")
-    with staged_folder(folder, force, FILES) as staged, drawing() as draw:
-        prior = _prior(model, from_file)
-        data_key, noise_key, solve_key, report_key = jax.random.split(jax.random.key(seed), 4)
-        with noting() as notes:
-            observation = read_observation(image, prior.scaling)
-            stages.mark("start-up")
-            problem, truth = _state(data_key, prior, flags, observation, corrupt, resize)
-        stages.mark("problem")
-        level = None
+    with expecting_programs(purpose):
+        import jax
 
-        def follow(progress: Any) -> None:
-            stages.follow(progress)
-            bar.show(progress)
+        from latentuq.data.observation import read_observation
+        from latentuq.files import staged_folder
+        from latentuq.posterior import solve
+        from latentuq.report.words import give_advice
+        from latentuq.report.write import FILES, MODULES, write_report, write_summary
 
-        with Bar(quiet=as_json) as bar:
-            if estimated:
-                bar.say("Estimating the noise.")
-                problem, level = _with_noise(noise_key, problem)
-                stages.mark("noise")
-                bar.say(SEARCHING)
-            with importing(MODULES, follow) as progress:
-                post = solve(solve_key, problem, budget=budget, progress=progress)
-            stages.mark("certify")
-            bar.say("Writing the report.")
-            _, facts = write_report(
-                staged,
-                report_key,
-                post,
-                title=f"{Path(image).name} under {prior.card.name}",
-                truth=truth,
-                observation=observation,
-                notes=notes,
-                noise_level=level,
-                samples=samples,
-                command=shlex.join(["latentuq", *sys.argv[1:]]),
-                seed=seed,
-                draw=draw,
-                imaged=lambda: stages.mark("images"),
-            )
-        stages.mark("write")
-        facts["seconds"] = stages.seconds
-        write_summary(staged, facts)
-    if as_json:
-        typer.echo(json.dumps(facts))
-        return
-    typer.echo(post.summary())
-    for advice in give_advice(post):
-        typer.echo(f"- {advice}")
-    if level is not None:
-        typer.echo(f"noise {level}")
-    typer.echo(f"Report: {folder / 'report.html'}")
+        with staged_folder(folder, force, FILES) as staged, drawing() as draw:
+            prior = _prior(model, from_file)
+            data_key, noise_key, solve_key, report_key = jax.random.split(jax.random.key(seed), 4)
+            with noting() as notes:
+                observation = read_observation(image, prior.scaling)
+                stages.mark("start-up")
+                problem, truth = _state(data_key, prior, flags, observation, corrupt, resize)
+            stages.mark("problem")
+            level = None
+
+            def follow(progress: Any) -> None:
+                stages.follow(progress)
+                bar.show(progress)
+
+            with Bar(quiet=as_json) as bar:
+                if estimated:
+                    bar.say("Estimating the noise.")
+                    problem, level = _with_noise(noise_key, problem)
+                    stages.mark("noise")
+                    bar.say(SEARCHING)
+                with importing(MODULES, follow) as progress:
+                    post = solve(solve_key, problem, budget=budget, progress=progress)
+                stages.mark("certify")
+                bar.say("Writing the report.")
+                _, facts = write_report(
+                    staged,
+                    report_key,
+                    post,
+                    title=f"{Path(image).name} under {prior.card.name}",
+                    truth=truth,
+                    observation=observation,
+                    notes=notes,
+                    noise_level=level,
+                    samples=samples,
+                    command=shlex.join(["latentuq", *sys.argv[1:]]),
+                    seed=seed,
+                    draw=draw,
+                    imaged=lambda: stages.mark("images"),
+                )
+            stages.mark("write")
+            facts["seconds"] = stages.seconds
+            write_summary(staged, facts)
+        if as_json:
+            typer.echo(json.dumps(facts))
+            return
+        typer.echo(post.summary())
+        for advice in give_advice(post):
+            typer.echo(f"- {advice}")
+        if level is not None:
+            typer.echo(f"noise {level}")
+        typer.echo(f"Report: {folder / 'report.html'}")
 
 
 def _prior(model: str | None, problem_file: Path | None) -> "GenerativePrior":
