@@ -2,6 +2,8 @@
 
 import multiprocessing
 import multiprocessing.context
+import os
+import signal
 import subprocess
 import sys
 
@@ -91,3 +93,28 @@ def test_an_interrupt_ends_the_other_process_first(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt), drawing():
         raise KeyboardInterrupt
     assert not multiprocessing.active_children()
+
+
+def test_an_interrupt_while_the_process_starts_is_not_lost(monkeypatch):
+    start = multiprocessing.context.SpawnProcess.start
+
+    def interrupted(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        start(self)
+
+    monkeypatch.setattr(module, "available_cores", lambda: {0, 1})
+    monkeypatch.setattr(multiprocessing.context.SpawnProcess, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt), drawing():
+        pytest.fail("The work went on.")
+    assert not multiprocessing.active_children()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, set())
+
+
+def test_the_second_process_hears_of_no_interrupt(content, expected, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "available_cores", lambda: {0, 1})
+    with drawing() as draw:
+        (process,) = multiprocessing.active_children()
+        os.kill(process.pid, signal.SIGINT)
+        assert draw(content, tmp_path)() == expected[0]
+        assert process.is_alive()

@@ -39,12 +39,6 @@ def drawing() -> "Iterator[Draw]":
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_work, args=(theirs,), daemon=True)
-    try:
-        with _without_interrupts():
-            process.start()
-    except OSError:
-        yield draw_here
-        return
 
     def draw(content: "Content", folder: Path) -> Callable[[], dict[str, str]]:
         with suppress(OSError):
@@ -60,24 +54,44 @@ def drawing() -> "Iterator[Draw]":
         return finish
 
     try:
+        try:
+            with _holding_interrupts():
+                process.start()
+        except OSError:
+            yield draw_here
+            return
         theirs.close()
         yield draw
     finally:
-        process.terminate()
-        process.join()
+        if process.pid is not None:
+            process.terminate()
+            process.join()
 
 
 @contextmanager
-def _without_interrupts() -> Iterator[None]:
-    """A process that starts here ignores interrupts for good: they are this one's to handle."""
+def _holding_interrupts() -> Iterator[None]:
+    """Interrupts come after the block; a process that starts in it never gets any.
+
+    They are this process's to handle.
+    """
+    held: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # A process inherits what is blocked or ignored, but no handler.
+    blocking = hasattr(signal, "pthread_sigmask")
+    answer = (lambda number, _: held.append(number)) if blocking else signal.SIG_IGN
+    before = signal.signal(signal.SIGINT, answer)
+    if blocking:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
+        if blocking:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         signal.signal(signal.SIGINT, before)
+    if held:
+        raise KeyboardInterrupt
 
 
 def _work(pipe: Connection) -> None:
