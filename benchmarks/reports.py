@@ -172,9 +172,10 @@ from the prior on the same posterior, mean of {RUNS} runs, and the standard erro
 
 Seconds of `latentuq reconstruct`, first with an empty cache, then again (medians of {_AGAIN} runs).
 The last column is start-up, compiling and writing together over the inference (bar: 1 in the second
-run). Compiling in a second run is reading programs and loading them from the cache. `problem`: the
-covariance of the data is made and factored. `images`: posterior images are drawn and mapped. Both
-are inference; files and figures are writing.
+run). A second run loads its programs in the background while it starts and searches, which slows
+these stages a little; `compile` is then what it waits for, and small operations that JAX lowers
+anew. `problem`: the covariance of the data is made and factored. `images`: posterior images are
+drawn and mapped. Both are inference; files and figures are writing.
 
 {table(["", "run", *STAGES, "ratio"], stages)}
 """

@@ -9,7 +9,7 @@ from latentuq.cli import STARTED
 if TYPE_CHECKING:
     from latentuq.compilation import CompileClock
 
-SEARCHING = "Searching for modes (a first run compiles, half a minute)."
+SEARCHING = "Searching for modes (a first run compiles, some 15 seconds)."
 # The stage that each message of the inference ends.
 _STAGES = {"map": "search", "modes": "search", "fitted": "fit", "certified": "certify"}
 
