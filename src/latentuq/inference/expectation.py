@@ -32,7 +32,7 @@ def fit_mixture(
     """
     n, dim = points.shape
     counted = jnp.ones(n, bool) if counted is None else counted
-    n = jnp.sum(counted)
+    n, columns = jnp.sum(counted), points.T
     nu, pseudo = start.degrees, _PSEUDO_POINTS * dim
 
     def iterate(mixture: Mixture, _):
@@ -42,10 +42,17 @@ def fit_mixture(
         pulls = shares * (nu + dim) / (nu + distances)
         counts = jnp.sum(shares, axis=0)
         totals = jnp.sum(pulls, axis=0)
-        # About the old means: sums about the origin would cancel far away from it.
-        gaps = points[:, None] - mixture.means
-        shifts = jnp.einsum("nk,nki->ki", pulls, gaps) / jnp.maximum(totals, 1e-6)[:, None]
-        scatter = jnp.einsum("nki,nkj->kij", pulls[:, :, None] * gaps, gaps)
+
+        def gather(component: tuple[Float[Array, " n"], Float[Array, " dim"]]):
+            # About the old mean: sums about the origin would cancel far away from it.
+            pull, mean = component
+            gaps = columns - mean[:, None]
+            pulled = pull * gaps
+            return jnp.sum(pulled, axis=1), pulled @ gaps.T
+
+        # One component at a time: what it needs stays in the processor's cache.
+        sums, scatter = jax.lax.map(gather, (pulls.T, mixture.means))
+        shifts = sums / jnp.maximum(totals, 1e-6)[:, None]
         scatter -= totals[:, None, None] * shifts[:, :, None] * shifts[:, None, :]
         pooled = jnp.sum(scatter, axis=0) / n
         scales = (scatter + pseudo * pooled) / (counts + pseudo)[:, None, None]
@@ -70,8 +77,9 @@ def component_terms(
     """Ln q_k at many points, and squared Mahalanobis distances, by one matrix product."""
     dim = mixture.dim
     eye = jnp.eye(dim, dtype=points.dtype)
-    inverses = jax.vmap(lambda factor: solve_triangular(factor, eye, lower=True))(mixture.factors)
+    # One after the other: see `cores` on batches of decompositions.
+    inverses = jax.lax.map(lambda L: solve_triangular(L, eye, lower=True), mixture.factors)
     offsets = jnp.einsum("kij,kj->ki", inverses, mixture.means)
-    whitened = jnp.einsum("nj,kij->nki", points, inverses) - offsets
-    distances = jnp.sum(whitened**2, axis=2)
+    whitened = (inverses.reshape(-1, dim) @ points.T).reshape(-1, dim, len(points))
+    distances = jnp.sum((whitened - offsets[:, :, None]) ** 2, axis=1).T
     return mixture.log_profile(distances), distances

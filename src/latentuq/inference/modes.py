@@ -26,8 +26,8 @@ _CONVERGED = 0.01
 # curvature has its minima. It is a mode all the same if psi falls by less than this, in nats, half
 # a standard deviation away; and barriers twice as high do not part such modes.
 _ROUGHNESS = 0.5
-# Points at which psi is evaluated at once; one shape, so that nothing compiles twice.
-_POINTS = 64
+# Psi is evaluated at multiples of so many points, so that little compiles twice.
+_POINTS = 16
 
 
 class Mode(NamedTuple):
