@@ -111,10 +111,28 @@ def test_an_interrupt_while_the_process_starts_is_not_lost(monkeypatch):
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, set())
 
 
-def test_the_second_process_hears_of_no_interrupt(content, expected, tmp_path, monkeypatch):
+def test_an_interrupt_is_not_lost_where_no_process_starts(monkeypatch):
+    def interrupted(self):
+        os.kill(os.getpid(), signal.SIGINT)
+        raise OSError("No more processes.")
+
     monkeypatch.setattr(module, "available_cores", lambda: {0, 1})
-    with drawing() as draw:
-        (process,) = multiprocessing.active_children()
-        os.kill(process.pid, signal.SIGINT)
-        assert draw(content, tmp_path)() == expected[0]
-        assert process.is_alive()
+    monkeypatch.setattr(multiprocessing.context.SpawnProcess, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt), drawing():
+        pytest.fail("The work went on.")
+
+
+def test_the_second_process_hears_of_no_interrupt():
+    # In a fresh interpreter: the first process of all is the one to look at.
+    code = """if True:
+        import multiprocessing, os, signal
+        from latentuq.cli import drawing
+        drawing.available_cores = lambda: {0, 1}
+        with drawing.drawing():
+            (process,) = multiprocessing.active_children()
+            os.kill(process.pid, signal.SIGINT)
+            process.join(2)
+            assert process.is_alive()
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")

@@ -199,25 +199,6 @@ def test_an_executable_that_fails_is_made_anew(folder, monkeypatch):
     assert called_afresh(monkeypatch, KEY, BOX)[1] == 0
 
 
-def test_what_came_from_the_cache_of_jax_is_not_kept(folder, monkeypatch):
-    lowered = jax.stages.Lowered
-    compile_it = lowered.compile
-
-    def answer(*args):
-        jax.monitoring.record_event("/jax/compilation_cache/cache_hits")
-        return compile_it(*args)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(lowered, "compile", answer)
-        found, _ = called_afresh(monkeypatch, KEY, BOX)
-    assert_same(found, plain(KEY, BOX))
-    assert not list(folder.iterdir())
-    # Nor does it count what JAX answered to others.
-    jax.monitoring.record_event("/jax/compilation_cache/cache_hits")
-    called_afresh(monkeypatch, KEY, BOX)
-    assert len(list(folder.iterdir())) == 1
-
-
 def test_what_the_last_run_called_is_loaded_ahead(folder, monkeypatch):
     with programs.expecting_programs("test"):
         first, _ = called_afresh(monkeypatch, KEY, BOX)

@@ -2,6 +2,7 @@
 
 import html
 import json
+import os
 import re
 import subprocess
 import sys
@@ -255,6 +256,9 @@ def bad_files(folder):
         (["seen.npy", "--noise", "auto", "--corrupt"], ["--noise auto"]),
         (["seen.npy", "--noise", "auto"], ["do not vary"]),
         (["seen.npy[1]"], ["extensions"]),
+        (["seen.npy", "--seed", "99999999999999999999"], ["--seed", "4294967295"]),
+        (["seen.npy", "--seed", "4294967296"], ["--seed", "4294967295"]),
+        (["seen.npy", "--seed", "-1"], ["--seed"]),
     ],
 )
 def test_bad_input_is_one_sentence(monkeypatch, capsys, folder, arguments, words):
@@ -289,14 +293,16 @@ def test_an_interrupt_leaves_nothing(folder):
         cwd=folder,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,
     )
     while process.poll() is None and not list(folder.glob(".interrupted.*")):
         time.sleep(0.05)
     time.sleep(4)  # The inference is under way.
-    process.send_signal(signal.SIGINT)
+    # As a terminal does: all processes of the command get it.
+    os.killpg(process.pid, signal.SIGINT)
     _, err = process.communicate()
     assert process.returncode == 130, err
-    assert err.strip().splitlines()[-1] == "latentuq: Interrupted."
+    assert err.strip() == "latentuq: Interrupted."
     assert not list(folder.glob("*interrupted*"))
     assert not list(folder.glob(".interrupted*"))
 

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import pytest
 
 from latentuq.inference.result import ProbeRecord
-from latentuq.report.words import give_advice
+from latentuq.report.words import explain_verdict, give_advice
 
 
 def answer(verdict, p_value=0.5, ends=()):
@@ -35,3 +35,9 @@ def test_advice_fits_the_reason(post, words):
     advice = give_advice(post)
     assert words in " ".join(advice[:-1])
     assert "sketch" in advice[-1]
+
+
+def test_what_is_unreliable_is_told_apart():
+    assert "data do not fit" in explain_verdict(answer("unreliable: misfit.", p_value=0.001))
+    assert "Independent draws" in explain_verdict(answer("unreliable: a heavy tail."))
+    assert "Gaussians" in explain_verdict(answer("reliable: because."))

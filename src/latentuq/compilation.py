@@ -2,6 +2,7 @@
 
 import os
 import time
+import warnings
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,7 +20,7 @@ def keep_compiled() -> None:
     """Keeps programs in the user's cache directory, so that a second run has them.
 
     A directory of the user's own (`JAX_COMPILATION_CACHE_DIR`) is left in charge. JAX keeps there
-    what was compiled, and `programs` what was to be compiled, which saves tracing.
+    what it compiles, and `programs` our own executables, which are found without tracing.
     """
     import jax
 
@@ -35,6 +36,8 @@ def keep_compiled() -> None:
     if own or not folder.is_dir():
         return
     jax.config.update("jax_compilation_cache_dir", str(folder))
+    # One line per program is no help to a person whose disk is full.
+    warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache")
     # Small programs are many: together they take longer than the large ones.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)

@@ -11,7 +11,6 @@ import json
 import os
 import pickle
 import secrets
-import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -25,8 +24,6 @@ from jax.experimental.serialize_executable import deserialize_and_load, serializ
 
 # Files; the least recently used ones go. One inference has about twenty.
 _MOST_FILES = 500
-# What JAX's monitoring hears when an executable comes from its own cache.
-_HIT = "/jax/compilation_cache/cache_hits"
 
 
 class Executable(NamedTuple):
@@ -111,32 +108,6 @@ class _Loaded(NamedTuple):
 
     run: Callable[..., list[jax.Array]]
     shell: bytes
-
-
-_hits = threading.local()
-
-
-@contextmanager
-def counting_hits() -> Iterator[list[str]]:
-    """Programs that JAX's own cache has answered with, in this thread and block.
-
-    What came from there loses functions when it is written again (jaxlib 0.10).
-    """
-    _listen()
-    _hits.seen = seen = []
-    try:
-        yield seen
-    finally:
-        del _hits.seen
-
-
-@functools.cache
-def _listen() -> None:
-    def listen(event: str, **_: Any) -> None:
-        if event == _HIT and hasattr(_hits, "seen"):
-            _hits.seen.append(event)
-
-    jax.monitoring.register_event_listener(listen)
 
 
 @functools.cache

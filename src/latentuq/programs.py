@@ -9,6 +9,7 @@ import functools
 import hashlib
 import os
 import platform
+import secrets
 import sys
 import threading
 import time
@@ -23,7 +24,7 @@ import jaxlib
 import numpy as np
 from jax.core import Tracer
 
-from latentuq.executables import Executable, Executables, counting_hits
+from latentuq.executables import Executable, Executables
 
 Inputs = ParamSpec("Inputs")
 Result = TypeVar("Result")
@@ -152,14 +153,12 @@ def _make(kept: Executables, name: str, fn: Callable[..., Any], arrays: list[Any
         shells.append(jax.tree.unflatten(structure, range(len(values))))
         return values
 
-    # JAX's cache would answer with an equal program of another name, which cannot be kept.
-    flat.__name__ = f"program_{name[:16]}"
-    lowered = jax.jit(flat).lower(*arrays)
-    with counting_hits() as hits:
-        compiled = lowered.compile()
-    if not hits:
-        with suppress(Exception):
-            kept.put(name, compiled, shells[-1])
+    # What JAX's own cache answers with loses functions when it is written again (jaxlib 0.10): the
+    # name is one that it does not know.
+    flat.__name__ = f"program_{secrets.token_hex(8)}"
+    compiled = jax.jit(flat).lower(*arrays).compile()
+    with suppress(Exception):
+        kept.put(name, compiled, shells[-1])
     return Executable(compiled, jax.tree.structure(shells[-1]))
 
 

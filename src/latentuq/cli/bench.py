@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from latentuq.cli.seeds import seed_option
+
 
 def bench(
     methods: Annotated[
@@ -21,7 +23,7 @@ def bench(
         Path, typer.Option("-o", "--output", help="Folder of bench.json and bench.md.")
     ] = Path("latentuq-bench"),
     model: Annotated[str, typer.Option(help="Embedded model or model file.")] = "mnist",
-    seed: Annotated[int, typer.Option(help="Of the first repeat.")] = 0,
+    seed: Annotated[int, seed_option("Of the first repeat.")] = 0,
     scaling: Annotated[
         bool, typer.Option(help="Also measure the cost against dimension, image size and starts.")
     ] = False,

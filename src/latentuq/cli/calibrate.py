@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from latentuq.cli.seeds import seed_option
+
 
 def calibrate(
     study: Annotated[str, typer.Option(help="simulated, real or alarms.")] = "simulated",
@@ -21,7 +23,7 @@ def calibrate(
         "latentuq-calibration"
     ),
     model: Annotated[str, typer.Option(help="Embedded model or model file.")] = "mnist",
-    seed: Annotated[int, typer.Option(help="Of problems and inference.")] = 0,
+    seed: Annotated[int, seed_option("Of problems and inference.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
     page: Annotated[
         Path | None, typer.Option(help="Write what the folder holds as a page; measure nothing.")

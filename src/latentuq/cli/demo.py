@@ -11,6 +11,7 @@ import typer
 from latentuq.cli.ahead import importing
 from latentuq.cli.parallel import Say, in_processes
 from latentuq.cli.progress import Bar
+from latentuq.cli.seeds import seed_option
 
 if TYPE_CHECKING:
     from latentuq.posterior import Posterior
@@ -31,7 +32,7 @@ def demo(
     ),
     model: Annotated[str, typer.Option(help="Embedded model or model file.")] = "mnist",
     budget: Annotated[str, typer.Option(help="preview, default or thorough.")] = "default",
-    seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
+    seed: Annotated[int, seed_option()] = 0,
     force: Annotated[bool, typer.Option("--force", help="Write to a folder that exists.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summaries as JSON.")] = False,
 ) -> None:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -74,24 +75,22 @@ def _holding_interrupts() -> Iterator[None]:
 
     They are this process's to handle.
     """
-    held: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
+    main = threading.current_thread() is threading.main_thread()
+    if not main or not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    # A process inherits what is blocked or ignored, but no handler.
-    blocking = hasattr(signal, "pthread_sigmask")
-    answer = (lambda number, _: held.append(number)) if blocking else signal.SIG_IGN
-    before = signal.signal(signal.SIGINT, answer)
-    if blocking:
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    # Else the first process starts another one before it, which ends the blocking.
+    resource_tracker.ensure_running()
+    held: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: held.append(number))
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        if blocking:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         signal.signal(signal.SIGINT, before)
-    if held:
-        raise KeyboardInterrupt
+        if held:
+            raise KeyboardInterrupt
 
 
 def _work(pipe: Connection) -> None:

@@ -4,7 +4,7 @@ import json
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -13,11 +13,12 @@ from latentuq.cli.ahead import importing
 from latentuq.cli.drawing import drawing
 from latentuq.cli.notes import noting
 from latentuq.cli.progress import SEARCHING, Bar, Stages
+from latentuq.cli.seeds import seed_option
 from latentuq.errors import UserError
 
 if TYPE_CHECKING:
     from latentuq.data.observation import Observation
-    from latentuq.posterior import NoiseLevel
+    from latentuq.posterior import NoiseLevel, Posterior
     from latentuq.prior import GenerativePrior
     from latentuq.problem import InverseProblem
 
@@ -70,7 +71,7 @@ def reconstruct(
     ] = False,
     budget: Annotated[str, typer.Option(help="preview, default or thorough.")] = "default",
     samples: Annotated[int, typer.Option(min=1, help="Draws of u and x in posterior.nc.")] = 500,
-    seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
+    seed: Annotated[int, seed_option()] = 0,
     force: Annotated[bool, typer.Option("--force", help="Write to a folder that exists.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print summary.json.")] = False,
 ) -> None:
@@ -98,69 +99,114 @@ def reconstruct(
         covariance=covariance,
         problem=from_file,
     )
-    given = [name for name, value in flags._asdict().items() if value is not None]
-    purpose = f"reconstruct {model} {budget} {given} {estimated}"
-    folder = output or Path(f"{Path(image.partition('[')[0]).stem}-report")
-    with expecting_programs(purpose):
-        import jax
+    asked = _Asked(
+        image=image,
+        folder=output or Path(f"{Path(image.partition('[')[0]).stem}-report"),
+        model=model,
+        flags=flags,
+        estimated=estimated,
+        corrupt=corrupt,
+        resize=resize,
+        budget=budget,
+        samples=samples,
+        seed=seed,
+        force=force,
+    )
+    with expecting_programs(asked.purpose):
+        post, facts, level = _write(asked, stages, quiet=as_json)
+    if as_json:
+        typer.echo(json.dumps(facts))
+        return
+    from latentuq.report.words import give_advice
 
-        from latentuq.data.observation import read_observation
-        from latentuq.files import staged_folder
-        from latentuq.posterior import solve
-        from latentuq.report.words import give_advice
-        from latentuq.report.write import FILES, MODULES, write_report, write_summary
+    typer.echo(post.summary())
+    for advice in give_advice(post):
+        typer.echo(f"- {advice}")
+    if level is not None:
+        typer.echo(f"noise {level}")
+    typer.echo(f"Report: {asked.folder / 'report.html'}")
 
-        with staged_folder(folder, force, FILES) as staged, drawing() as draw:
-            prior = _prior(model, from_file)
-            data_key, noise_key, solve_key, report_key = jax.random.split(jax.random.key(seed), 4)
-            with noting() as notes:
-                observation = read_observation(image, prior.scaling)
-                stages.mark("start-up")
-                problem, truth = _state(data_key, prior, flags, observation, corrupt, resize)
-            stages.mark("problem")
-            level = None
 
-            def follow(progress: Any) -> None:
-                stages.follow(progress)
-                bar.show(progress)
+class _Asked(NamedTuple):
+    """What is to be reconstructed, and how."""
 
-            with Bar(quiet=as_json) as bar:
-                if estimated:
-                    bar.say("Estimating the noise.")
-                    problem, level = _with_noise(noise_key, problem)
-                    stages.mark("noise")
-                    bar.say(SEARCHING)
-                with importing(MODULES, follow) as progress:
-                    post = solve(solve_key, problem, budget=budget, progress=progress)
-                stages.mark("certify")
-                bar.say("Writing the report.")
-                _, facts = write_report(
-                    staged,
-                    report_key,
-                    post,
-                    title=f"{Path(image).name} under {prior.card.name}",
-                    truth=truth,
-                    observation=observation,
-                    notes=notes,
-                    noise_level=level,
-                    samples=samples,
-                    command=shlex.join(["latentuq", *sys.argv[1:]]),
-                    seed=seed,
-                    draw=draw,
-                    imaged=lambda: stages.mark("images"),
-                )
-            stages.mark("write")
-            facts["seconds"] = stages.seconds
-            write_summary(staged, facts)
-        if as_json:
-            typer.echo(json.dumps(facts))
-            return
-        typer.echo(post.summary())
-        for advice in give_advice(post):
-            typer.echo(f"- {advice}")
-        if level is not None:
-            typer.echo(f"noise {level}")
-        typer.echo(f"Report: {folder / 'report.html'}")
+    image: str
+    folder: Path
+    model: str | None
+    flags: options.ProblemFlags
+    estimated: bool
+    corrupt: bool
+    resize: bool
+    budget: str
+    samples: int
+    seed: int
+    force: bool
+
+    @property
+    def purpose(self) -> str:
+        """What commands have in common that need the same programs."""
+        given = [name for name, value in self.flags._asdict().items() if value is not None]
+        return f"reconstruct {self.model} {self.budget} {given} {self.estimated}"
+
+
+def _write(
+    asked: _Asked, stages: Stages, quiet: bool
+) -> "tuple[Posterior, dict[str, Any], NoiseLevel | None]":
+    """Solves the problem and writes the report.
+
+    Returns:
+        The posterior, what summary.json says, and the level of the noise if it was estimated.
+    """
+    import jax
+
+    from latentuq.data.observation import read_observation
+    from latentuq.files import staged_folder
+    from latentuq.posterior import solve
+    from latentuq.report.write import FILES, MODULES, write_report, write_summary
+
+    with staged_folder(asked.folder, asked.force, FILES) as staged, drawing() as draw:
+        prior = _prior(asked.model, asked.flags.problem)
+        data_key, noise_key, solve_key, report_key = jax.random.split(jax.random.key(asked.seed), 4)
+        with noting() as notes:
+            observation = read_observation(asked.image, prior.scaling)
+            stages.mark("start-up")
+            problem, truth = _state(data_key, prior, observation, asked)
+        stages.mark("problem")
+        level = None
+
+        def follow(progress: Any) -> None:
+            stages.follow(progress)
+            bar.show(progress)
+
+        with Bar(quiet) as bar:
+            if asked.estimated:
+                bar.say("Estimating the noise.")
+                problem, level = _with_noise(noise_key, problem)
+                stages.mark("noise")
+                bar.say(SEARCHING)
+            with importing(MODULES, follow) as progress:
+                post = solve(solve_key, problem, budget=asked.budget, progress=progress)
+            stages.mark("certify")
+            bar.say("Writing the report.")
+            _, facts = write_report(
+                staged,
+                report_key,
+                post,
+                title=f"{Path(asked.image).name} under {prior.card.name}",
+                truth=truth,
+                observation=observation,
+                notes=notes,
+                noise_level=level,
+                samples=asked.samples,
+                command=shlex.join(["latentuq", *sys.argv[1:]]),
+                seed=asked.seed,
+                draw=draw,
+                imaged=lambda: stages.mark("images"),
+            )
+        stages.mark("write")
+        facts["seconds"] = stages.seconds
+        write_summary(staged, facts)
+    return post, facts, level
 
 
 def _prior(model: str | None, problem_file: Path | None) -> "GenerativePrior":
@@ -176,12 +222,7 @@ def _prior(model: str | None, problem_file: Path | None) -> "GenerativePrior":
 
 
 def _state(
-    key: Any,
-    prior: "GenerativePrior",
-    flags: options.ProblemFlags,
-    observation: "Observation",
-    corrupt: bool,
-    resized: bool,
+    key: Any, prior: "GenerativePrior", observation: "Observation", asked: _Asked
 ) -> "tuple[InverseProblem, Any]":
     """The problem, and the clean image if that was given."""
     import numpy as np
@@ -190,19 +231,19 @@ def _state(
     from latentuq.problem import InverseProblem, observe
 
     scale, fits = observation.scaling.scale, observation.header is not None
-    content = options.problem_from_flags(flags, prior.shape, scale, fits)
-    wanted = prior.shape if corrupt else content.operator.output_shape
+    content = options.problem_from_flags(asked.flags, prior.shape, scale, fits)
+    wanted = prior.shape if asked.corrupt else content.operator.output_shape
     values = observation.values
     if values.shape != wanted:
-        source = f"the images of {prior.card.name}" if corrupt else "the data of this problem"
+        source = f"the images of {prior.card.name}" if asked.corrupt else "the data of this problem"
         resizable = len(wanted) == values.ndim == 2
-        if not resized or not resizable:
+        if not asked.resize or not resizable:
             offer = "; --resize changes it" if resizable else ""
             raise UserError(
                 f"The image has shape {values.shape}, but {source} have shape {wanted}{offer}."
             )
         values = resize(values, wanted)
-    if not corrupt:
+    if not asked.corrupt:
         return InverseProblem(prior, content.operator, content.noise, values), None
     if np.isnan(values).any():
         raise UserError("A clean image has no missing pixels: fill them or leave out --corrupt.")

@@ -8,12 +8,14 @@ from typing import Annotated
 
 import typer
 
+from latentuq.cli.seeds import seed_option
+
 
 def reproduce(
     output: Annotated[
         Path, typer.Option("-o", "--output", help="Folder of paper.json, paper.md and the figures.")
     ] = Path("latentuq-paper"),
-    seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
+    seed: Annotated[int, seed_option()] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the cells as JSON.")] = False,
 ) -> None:
     """Repeat the paper's figures, numbers and claims; what has been measured is not repeated."""

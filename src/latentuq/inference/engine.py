@@ -44,7 +44,7 @@ class Budget(NamedTuple):
     Attributes:
         rounds: Most rounds of the search.
         climbs: Most refinements of the proposal in a row; none: the answer is a preview.
-        draws: Of each proposal that is tried.
+        draws: Of each proposal that is tried; half as many of the first, if others are certified.
         certified: Most fresh draws of the last one, which the answer rests on; 0: those it was
             tried on.
         worth: Independent draws that they should be worth, if so many suffice.
@@ -191,6 +191,8 @@ def _fit(key: Key[Array, ""], target: Target, found: SearchState, limits: Budget
     """A Gaussian per mode, and draws of their mixture; again if these lead to further modes."""
     fits: dict[int, EL2OFit] = {}
     counts, look = Counts(), 0
+    # An answer that rests on others needs fewer of them to tell whether Gaussians suffice.
+    number = limits.draws // 2 if limits.certified else limits.draws
     while True:
         fit_key, draw_key = jax.random.split(jax.random.fold_in(key, look))
         order = _relevant_modes(found)
@@ -199,8 +201,8 @@ def _fit(key: Key[Array, ""], target: Target, found: SearchState, limits: Budget
         fits = _heaviest_first({index: (fits | more)[index] for index in order})
         mixture = _mixture(target, list(fits.values()))
         proposal = Defensive(mixture, scale=target.scale)
-        draws = importance_sample(draw_key, target.log_density, proposal, limits.draws)
-        counts += spent + Counts(forwards=limits.draws)
+        draws = importance_sample(draw_key, target.log_density, proposal, number)
+        counts += spent + Counts(forwards=number)
         pool = first_batch(proposal, draws)
         answer = _Answer(found, fits, proposal, draws, begin(mixture), pool, 0, counts)
         if look == _SECOND_LOOKS or not limits.climbs:

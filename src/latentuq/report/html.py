@@ -110,7 +110,7 @@ def _data(content: Content) -> str:
     if content.data.ndim != 2:
         return _plot(render_svg(draw_data(content)), "data")
     low, high = data_range(content.data)
-    scale = "" if (low, high) == (0, 1) else f"<br>{low:.2g} to {high:.2g}"
+    scale = "" if (low, high) == (0, 1) else f"<br>shown from {low:.2g} to {high:.2g}"
     return picture(grey_pixels(content.data, low, high), true_minus(f"data{scale}"))
 
 

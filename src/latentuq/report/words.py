@@ -4,12 +4,12 @@ from latentuq.inference.verdict import MOST_LOST
 from latentuq.posterior import Posterior
 from latentuq.posterior.misfit import WORST_FIT, show_p_value
 
+_MISFIT = "The data do not fit the model. Do not rely on the probabilities of this answer."
 _MEANINGS = {
     "reliable": "Gaussians at the modes describe this posterior; independent draws confirm it.",
     "refined": "Gaussians at the modes did not suffice; the answer rests on a proposal that was"
     " adapted until independent draws confirmed it.",
-    "unreliable": "Independent draws do not confirm this answer, or the data do not fit the model."
-    " Do not rely on its probabilities.",
+    "unreliable": "Independent draws do not confirm this answer. Do not rely on its probabilities.",
 }
 
 
@@ -20,7 +20,7 @@ def first_word(post: Posterior) -> str:
 
 def explain_verdict(post: Posterior) -> str:
     """What the verdict's first word means."""
-    return _MEANINGS[first_word(post)]
+    return _MISFIT if _is_misfit(post) else _MEANINGS[first_word(post)]
 
 
 def explain_fit(post: Posterior) -> str:
@@ -50,8 +50,7 @@ def give_advice(post: Posterior) -> list[str]:
     if first_word(post) != "unreliable":
         return []
     advice = []
-    p_value = post.diagnostics.predictive_p_value
-    if p_value is not None and p_value < WORST_FIT:
+    if _is_misfit(post):
         advice += [
             "State the corruption as it was: mask, blur, and the level of the noise"
             " (--noise auto estimates it).",
@@ -66,3 +65,9 @@ def give_advice(post: Posterior) -> list[str]:
             " smooth ones (latentuq train --activation silu)."
         )
     return [*advice, "Until then take its probabilities as a sketch."]
+
+
+def _is_misfit(post: Posterior) -> bool:
+    """Whether the verdict is what it is because of the data."""
+    p_value = post.diagnostics.predictive_p_value
+    return p_value is not None and p_value < WORST_FIT
