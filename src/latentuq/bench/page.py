@@ -31,8 +31,9 @@ def write_page(cells: Cells, setup: dict[str, Any], folder: Path, command: str) 
 
 Written by `{command}` from [bench.json](bench.json) ({commits(cells.values())}), prior
 `{setup["model"]}` (sha256 {setup["model_checksum"][:12]}). Every method ran in one process, or a
-few if the run was resumed, one after the other and then all again; slow ones ran once. Times are
-medians without compilation, which is listed apart. Ground truth: [references.md](references.md).
+few if the run was resumed, one after the other and then all again. {_repeats(cells, done)} Times
+are medians without compilation, which is listed apart. Ground truth:
+[references.md](references.md).
 
 ![Error against time](bench.png)
 
@@ -53,6 +54,20 @@ scores of the true image, model error included; lower is better. `time`: relativ
     with atomic_path(page) as temporary:
         temporary.write_text(text)
     return page
+
+
+def _repeats(cells: Cells, done: list[str]) -> str:
+    """How often the methods ran."""
+    methods: dict[int, list[str]] = {}
+    for name in METHODS:
+        most = max((len(_runs(cells, name, corruption)) for corruption in done), default=0)
+        methods.setdefault(most, []).append(f"`{name}`")
+    told = [
+        f"{'once' if number == 1 else f'{number} times'} {', '.join(names)}"
+        for number, names in sorted(methods.items(), reverse=True)
+        if number
+    ]
+    return f"So often on each problem: {'; '.join(told)}."
 
 
 def _runs(cells: Cells, method: str, corruption: str) -> list[dict[str, Any]]:
