@@ -297,7 +297,7 @@ def test_an_interrupt_leaves_nothing(folder):
     )
     while process.poll() is None and not list(folder.glob(".interrupted.*")):
         time.sleep(0.05)
-    time.sleep(4)  # The inference is under way.
+    time.sleep(1)  # The inference is under way.
     # As a terminal does: all processes of the command get it.
     os.killpg(process.pid, signal.SIGINT)
     _, err = process.communicate()
