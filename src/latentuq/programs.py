@@ -61,8 +61,8 @@ def expecting_programs(purpose: str) -> Iterator[None]:
 def program(fn: Callable[Inputs, Result]) -> Callable[Inputs, Result]:
     """`eqx.filter_jit` for functions whose results are arrays, kept from run to run.
 
-    Whatever stands in the way (no folder, a file that is damaged or cannot be written, arguments
-    without a lasting name, a call inside other compiled code) leaves `eqx.filter_jit` itself.
+    Whatever stands in the way (no folder, arguments without a lasting name, a call inside other
+    compiled code) leaves `eqx.filter_jit` itself. A file that is damaged is made anew.
     """
     compiled: Any = eqx.filter_jit(fn)
     kept: dict[Any, Executable | None] = {}

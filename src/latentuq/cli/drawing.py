@@ -55,14 +55,10 @@ def drawing() -> "Iterator[Draw]":
         return finish
 
     try:
-        try:
-            with _holding_interrupts():
-                process.start()
-        except OSError:
-            yield draw_here
-            return
+        with suppress(OSError), _holding_interrupts():
+            process.start()
         theirs.close()
-        yield draw
+        yield draw_here if process.pid is None else draw
     finally:
         if process.pid is not None:
             process.terminate()
