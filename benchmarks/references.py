@@ -27,13 +27,21 @@ import latentuq.bench.references
 from latentuq.baselines import pool_evidence
 from latentuq.baselines.smc import Plan, Stage, plan_smc, smc
 from latentuq.bench.references import MODEL_ERROR, Reference
+from latentuq.bench.sharpening import (
+    COMPONENTS,
+    DEGREES,
+    ITERATIONS,
+    SHARES,
+    SHRUNK,
+    WIDTHS,
+    proposed,
+)
 from latentuq.data import load_digits
 from latentuq.data.cache import cache_dir
 from latentuq.experiments import EXPERIMENTS, make_problem
 from latentuq.files import atomic_path
-from latentuq.inference.expectation import fit_mixture
 from latentuq.inference.importance import importance_sample, khat_threshold
-from latentuq.inference.mixture import Defensive, Mixture
+from latentuq.inference.mixture import Defensive
 from latentuq.markdown import table
 from latentuq.prior import GenerativePrior
 from latentuq.problem import InverseProblem
@@ -53,11 +61,7 @@ FEWEST_RUNS, MOST_RUNS = 8, 16
 # Of the ln evidence in nats, and of the mean of u in posterior standard deviations.
 LARGEST_ERROR, LARGEST_MEAN_ERROR = 0.1, 0.05
 DRAWS_KEPT = 2000
-# Importance sampling: components fitted to the draws, how much they are shrunk to begin with, their
-# degrees of freedom, rounds of fitting, widths of the copies of the fit that make up the proposal,
-# their shares, and draws of it.
-COMPONENTS, SHRUNK, DEGREES, ITERATIONS = 32, 0.3, 10.0, 60
-WIDTHS, SHARES = (1.1, 1.5, 2.2), (0.6, 0.25, 0.15)
+# Draws of the importance sampling, and all else that it depends on.
 SHARPENED = 2**18
 SHARPENING = {
     "components": COMPONENTS,
@@ -237,25 +241,6 @@ def sharpen(
         "settings": SHARPENING,
         "commit": COMMIT,
     }
-
-
-def proposed(draws: Float[Array, "n dim"]) -> Mixture:
-    """A mixture that is fitted to draws, and wider copies of it for the tails."""
-    chosen = np.random.default_rng(0).choice(len(draws), COMPONENTS, replace=False)
-    factor = jnp.linalg.cholesky(SHRUNK * jnp.cov(draws.T))
-    start = Mixture(
-        jnp.full(COMPONENTS, -np.log(COMPONENTS)),
-        draws[chosen],
-        jnp.tile(factor, (COMPONENTS, 1, 1)),
-        DEGREES,
-    )
-    fit = jax.jit(lambda points, mixture: fit_mixture(points, mixture, ITERATIONS))(draws, start)
-    return Mixture(
-        jnp.concatenate([fit.log_weights + np.log(share) for share in SHARES]),
-        jnp.tile(fit.means, (len(WIDTHS), 1)),
-        jnp.concatenate([width * fit.factors for width in WIDTHS]),
-        DEGREES,
-    )
 
 
 def evidence(cell: dict[str, Any]) -> dict[str, float]:

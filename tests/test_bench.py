@@ -5,13 +5,15 @@ import numpy as np
 import pytest
 
 import latentuq as lu
+from densities import two_gaussians
 from latentuq.baselines import BaselineResult
 from latentuq.bench import run as bench_run
 from latentuq.bench.methods import METHODS, Method
 from latentuq.bench.page import _MARKERS, write_page
 from latentuq.bench.references import Reference, read_references
-from latentuq.bench.run import compare_draws, read_cells, run_bench
+from latentuq.bench.run import Truth, compare_draws, read_cells, run_bench
 from latentuq.bench.scaling import DIMENSIONS, SIZES, STARTS, measure_scaling
+from latentuq.bench.sharpening import mode_masses
 from latentuq.errors import UserError
 from latentuq.experiments import EXPERIMENTS, make_problem
 
@@ -54,7 +56,13 @@ def fake(monkeypatch, posts):
     for module in ("run", "page"):
         monkeypatch.setattr(f"latentuq.bench.{module}.METHODS", methods)
     monkeypatch.setattr(bench_run, "_compiled", lambda prior, corruption, seed: posts[corruption])
+    monkeypatch.setattr(bench_run, "mode_masses", own_masses)
     return methods
+
+
+def own_masses(key, post, draws):
+    """Stands for importance sampling, which takes a while."""
+    return np.asarray(post.weights), np.asarray(post.weight_errors)
 
 
 def references(posts):
@@ -153,9 +161,35 @@ def test_files_of_something_else_are_refused(prior, tmp_path):
 
 def test_draws_that_are_not_numbers_are_as_bad_as_can_be(posts):
     post = posts["solidmask"]
-    truth = np.asarray(post.sample(jax.random.key(0), 100))
-    found = compare_draws(jax.random.key(0), post, np.full((50, post.dim), np.nan), truth)
-    assert found == {"weight_gap": 1.0, "two_sample_accuracy": 1.0, "distinct_draws": 0}
+    reference = references(posts)["solidmask", EXPERIMENTS["solidmask"].image]
+    truth = Truth(post, reference, np.asarray(post.weights), np.asarray(post.weight_errors))
+    found = compare_draws(jax.random.key(0), truth, np.full((50, post.dim), np.nan))
+    assert found["weight_gap"] == found["two_sample_accuracy"] == 1.0
+    assert found["distinct_draws"] == 0
+
+
+def test_masses_are_known_better_than_from_draws():
+    density, shares = two_gaussians(3, 8.0, (0.9, 0.1)), np.array([0.9, 0.1])
+    post = lu.solve_density(jax.random.key(0), density.log_prob, 3, scale=3.0)
+    # A reference that knows of the heavy mode alone: the other one is known to our proposal.
+    draws = np.asarray(density.sample(jax.random.key(1), 2000))
+    heavy = draws[np.argmax(post.responsibilities(draws), axis=1) == 0]
+    masses, errors = mode_masses(jax.random.key(2), post, heavy, number=8192)
+    assert np.all(errors < 0.005)
+    np.testing.assert_array_less(np.abs(masses - shares), 4 * errors)
+
+
+def test_weights_are_held_against_the_masses(posts):
+    post = posts["sparse95"]
+    assert len(post.weights) > 1
+    reference = references(posts)["sparse95", EXPERIMENTS["sparse95"].image]
+    draws = np.asarray(post.sample(jax.random.key(0), 300))
+    masses = np.asarray(post.responsibilities(draws)).mean(axis=0)
+    for off in (0.0, 0.2):
+        shifted = masses + off * np.eye(len(masses))[np.argmax(masses)]
+        truth = Truth(post, reference, shifted, 0 * masses)
+        found = compare_draws(jax.random.key(0), truth, draws)
+        assert found["weight_gap"] == pytest.approx(off, abs=1e-5)
 
 
 def test_published_references_can_be_read(prior, request):

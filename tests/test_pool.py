@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from densities import two_gaussians
-from latentuq.inference.importance import importance_sample
+from latentuq.inference.importance import effective_sample_size, importance_sample
 from latentuq.inference.mixture import Defensive, gaussian_mixture
-from latentuq.inference.pool import add_batch, first_batch
+from latentuq.inference.pool import gather
 from latentuq.inference.target import Target
 
 DIM = 2
@@ -31,9 +31,9 @@ def batches(number):
 
 
 def pooled(proposals, draws):
-    pool = first_batch(proposals[0], draws[0])
-    for proposal, each in zip(proposals[1:], draws[1:], strict=True):
-        pool = add_batch(pool, proposal, each)
+    pool = None
+    for proposal, each in zip(proposals, draws, strict=True):
+        pool = gather(pool, proposal, each)
     return pool
 
 
@@ -52,7 +52,7 @@ def test_two_halves_make_a_whole():
     error = weights.std() / np.sqrt(len(weights))
     assert abs(weights.mean() - 1) < 4 * error
     # Neither half alone is worth much: the other Gaussian has a few draws of huge weight.
-    assert pool.ess > 4 * max(float(each.ess) for each in draws)
+    assert effective_sample_size(pool.log_weights) > 4 * max(float(each.ess) for each in draws)
 
 
 def test_the_oldest_batches_are_forgotten():

@@ -46,7 +46,8 @@ are medians without compilation, which is listed apart. Ground truth:
 {_costs(cells, done)}
 
 `evidence`: ln evidence minus the reference's; SVI and cross-coding give lower bounds, NUTS and the
-Gibbs samplers none. `weights`: largest error of the masses of the two heaviest modes. `two-sample`:
+Gibbs samplers none. `weights`: largest error of the masses of the two heaviest modes, counted on a
+method's draws{_mass_errors(cells, done)}. `two-sample`:
 accuracy of a classifier that tells draws from the reference's (0.5: it cannot). `energy`, `CRPS`:
 scores of the true image, model error included; lower is better. `time`: relative to ours.
 """
@@ -54,6 +55,19 @@ scores of the true image, model error included; lower is better. `time`: relativ
     with atomic_path(page) as temporary:
         temporary.write_text(text)
     return page
+
+
+def _mass_errors(cells: Cells, done: list[str]) -> str:
+    """How well the true masses are known."""
+    told = []
+    for corruption in done:
+        error = median(_runs(cells, "latentuq", corruption), "reference_weight_error")
+        if error > 0:
+            told.append(f"`{corruption}` {error:.4f}")
+    if not told:
+        return ""
+    return f"""; the truth is importance sampling from a mixture fitted to
+the reference's draws and from a proposal of ours, both at once, and known to {", ".join(told)}"""
 
 
 def _repeats(cells: Cells, done: list[str]) -> str:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, Key
 from latentuq.baselines import BaselineResult
 from latentuq.bench.methods import METHODS, STAGE, Task
 from latentuq.bench.references import MODEL_ERROR, Reference
+from latentuq.bench.sharpening import mode_masses
 from latentuq.calibration.statistics import crps, energy_score
 from latentuq.data import load_digits
 from latentuq.errors import UserError
@@ -72,18 +73,20 @@ def run_bench(
     prior = prior.with_model_error(MODEL_ERROR)
     setup = make_setup(prior, seed)
     cells, version = read_cells(path, setup), commit()
-    posteriors: dict[str, Posterior] = {}
+    truths: dict[str, Truth] = {}
     for repeat in range(repeats):
         for corruption in corruptions:
             for method in methods:
                 name = cell_name(method, corruption, repeat)
                 if name in cells or (repeat and METHODS[method].slow):
                     continue
-                if corruption not in posteriors:
-                    posteriors[corruption] = _compiled(prior, corruption, seed)
-                reference = references[corruption, EXPERIMENTS[corruption].image]
-                key = jax.random.key(seed + repeat)
-                cell = measure(key, method, corruption, posteriors[corruption], reference)
+                if corruption not in truths:
+                    post = _compiled(prior, corruption, seed)
+                    reference = references[corruption, EXPERIMENTS[corruption].image]
+                    truths[corruption] = know(jax.random.key(seed), post, reference)
+                cell = measure(
+                    jax.random.key(seed + repeat), method, corruption, truths[corruption]
+                )
                 cells[name] = cell | {"commit": version}
                 write_cells(path, setup, cells)
                 report(name, cells[name])
@@ -109,11 +112,33 @@ def _compiled(prior: GenerativePrior, corruption: str, seed: int) -> Posterior:
     return solve(jax.random.key(seed), problem)
 
 
-def measure(
-    key: Key[Array, ""], method: str, corruption: str, post: Posterior, reference: Reference
-) -> dict[str, Any]:
+class Truth(NamedTuple):
+    """What the answers to one problem are held against.
+
+    Attributes:
+        post: Our posterior: its modes are those that masses are of.
+        reference: Evidence and draws of SMC.
+        masses: Of the modes, sharpened.
+        mass_errors: Their standard errors.
+    """
+
+    post: Posterior
+    reference: Reference
+    masses: Float[np.ndarray, " modes"]
+    mass_errors: Float[np.ndarray, " modes"]
+
+
+def know(key: Key[Array, ""], post: Posterior, reference: Reference) -> Truth:
+    """The truth about a problem; half a minute for the masses of several modes."""
+    if len(post.weights) == 1:
+        return Truth(post, reference, np.ones(1), np.zeros(1))
+    return Truth(post, reference, *mode_masses(key, post, reference.draws))
+
+
+def measure(key: Key[Array, ""], method: str, corruption: str, truth: Truth) -> dict[str, Any]:
     """One run of one method: what it cost and how far it is from the truth."""
     run_key, score_key = jax.random.split(key)
+    post, reference = truth.post, truth.reference
     problem = post.problem
     assert problem is not None
     try:
@@ -136,7 +161,7 @@ def measure(
         "log_evidence": result.log_evidence,
         "evidence_gap": _gap(result, reference),
         "reference_error": reference.error,
-        **compare_draws(score_key, post, result.draws, reference.draws),
+        **compare_draws(score_key, truth, result.draws),
         **score_images(score_key, problem, result.draws, np.asarray(image)),
     }
 
@@ -148,32 +173,30 @@ def _gap(result: BaselineResult, reference: Reference) -> float | None:
 
 
 def compare_draws(
-    key: Key[Array, ""],
-    post: Posterior,
-    draws: Float[np.ndarray, "n dim"],
-    truth: Float[np.ndarray, "m dim"],
+    key: Key[Array, ""], truth: Truth, draws: Float[np.ndarray, "n dim"]
 ) -> dict[str, Any]:
-    """Masses of the two heaviest modes and two-sample accuracy, against reference draws.
+    """Masses of the two heaviest modes, and two-sample accuracy against reference draws.
 
-    Modes are told apart by our posterior's responsibilities for both sets of draws.
+    Modes are told apart by our posterior's responsibilities for the draws.
     """
-    theirs = np.mean(post.responsibilities(truth), axis=0)
+    theirs = truth.reference.draws
     finite = draws[np.all(np.isfinite(draws), axis=1)]
-    heaviest = np.argsort(-theirs)[:2]
+    heaviest = np.argsort(-truth.masses)[:2]
+    error = {"reference_weight_error": float(np.max(truth.mass_errors[heaviest]))}
     if not len(finite):
-        return {"weight_gap": 1.0, "two_sample_accuracy": 1.0, "distinct_draws": 0}
-    found = np.mean(post.responsibilities(finite), axis=0)
+        return error | {"weight_gap": 1.0, "two_sample_accuracy": 1.0, "distinct_draws": 0}
+    found = np.mean(truth.post.responsibilities(finite), axis=0)
     distinct = np.unique(finite, axis=0)
     np.random.default_rng(0).shuffle(distinct)
-    number = min(len(distinct), len(truth), 1000)
+    number = min(len(distinct), len(theirs), 1000)
     # Draws that repeat a few points are not draws: nothing is left to compare.
     accuracy = 1.0
     if number >= FEWEST_DRAWS:
         accuracy = two_sample_accuracy(
-            key, jnp.asarray(distinct[:number]), jnp.asarray(truth[:number])
+            key, jnp.asarray(distinct[:number]), jnp.asarray(theirs[:number])
         )
-    return {
-        "weight_gap": float(np.max(np.abs(found - theirs)[heaviest])),
+    return error | {
+        "weight_gap": float(np.max(np.abs(found - truth.masses)[heaviest])),
         "two_sample_accuracy": accuracy,
         "distinct_draws": len(distinct),
     }

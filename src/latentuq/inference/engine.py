@@ -23,7 +23,7 @@ from latentuq.inference.importance import (
 from latentuq.inference.laplace import lower_factor
 from latentuq.inference.membership import Probes, assign, probe
 from latentuq.inference.mixture import Defensive, Mixture
-from latentuq.inference.pool import Pool, add_batch, first_batch
+from latentuq.inference.pool import Pool, gather
 from latentuq.inference.refine import (
     PROPOSED,
     Fit,
@@ -99,7 +99,7 @@ class _Answer(NamedTuple):
         proposal: A density that can be evaluated.
         draws: Fresh ones: they had no part in making the proposal.
         fit: What the proposal was made of, and the next refinement starts from.
-        pool: All draws that the next refinement may use.
+        pool: Draws of earlier proposals, which the next refinement may use as well.
         climbs: Refinements.
         counts: Evaluations but those of the search.
     """
@@ -109,7 +109,7 @@ class _Answer(NamedTuple):
     proposal: Defensive
     draws: WeightedDraws
     fit: Fit
-    pool: Pool
+    pool: Pool | None
     climbs: int
     counts: Counts
 
@@ -203,8 +203,7 @@ def _fit(key: Key[Array, ""], target: Target, found: SearchState, limits: Budget
         proposal = Defensive(mixture, scale=target.scale)
         draws = importance_sample(draw_key, target.log_density, proposal, number)
         counts += spent + Counts(forwards=number)
-        pool = first_batch(proposal, draws)
-        answer = _Answer(found, fits, proposal, draws, begin(mixture), pool, 0, counts)
+        answer = _Answer(found, fits, proposal, draws, begin(mixture), None, 0, counts)
         if look == _SECOND_LOOKS or not limits.climbs:
             return answer
         found, look = _look_again(found, target, draws), look + 1
@@ -335,7 +334,12 @@ def _welcome(
     evidence = float(answer.draws.log_evidence)
     masses = [float(fit.log_mass) - evidence for fit in fits.values()]
     fit = admit(answer.fit, list(fits.values()), np.clip(np.exp(masses), _LEAST_SHARE, 1))
-    answer = answer._replace(fits=answer.fits | fits, fit=fit, counts=answer.counts + spent)
+    answer = answer._replace(
+        fits=answer.fits | fits,
+        fit=fit,
+        pool=gather(answer.pool, answer.proposal, answer.draws),
+        counts=answer.counts + spent,
+    )
     return _proposed(draw_key, target, answer, limits.draws)
 
 
@@ -360,9 +364,11 @@ def _climb(key: Key[Array, ""], target: Target, answer: _Answer, limits: Budget)
 def _improved(key: Key[Array, ""], target: Target, answer: _Answer) -> _Answer:
     """A better fit; the first one has the longest way to go."""
     bouts = 1 if answer.climbs else 2
-    fit = climb(key, target, answer.fit, answer.pool, bouts)
+    pool = gather(answer.pool, answer.proposal, answer.draws)
+    modes = _mixture(target, list(answer.fits.values()))
+    fit = climb(key, target, answer.fit, pool, modes, bouts)
     counts = answer.counts + climb_counts(bouts)
-    return answer._replace(fit=fit, climbs=answer.climbs + 1, counts=counts)
+    return answer._replace(fit=fit, pool=pool, climbs=answer.climbs + 1, counts=counts)
 
 
 def _tail(answer: _Answer) -> tuple[bool, float]:
@@ -404,9 +410,8 @@ def _proposed(key: Key[Array, ""], target: Target, answer: _Answer, number: int)
 def _sampled(key: Key[Array, ""], target: Target, answer: _Answer, number: int) -> _Answer:
     """The answer with fresh draws of its proposal."""
     draws = importance_sample(key, target.log_density, answer.proposal, number)
-    pool = add_batch(answer.pool, answer.proposal, draws)
     counts = answer.counts + Counts(forwards=number)
-    return answer._replace(draws=draws, pool=pool, counts=counts)
+    return answer._replace(draws=draws, counts=counts)
 
 
 def _is_worth(draws: WeightedDraws, least: float) -> bool:

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import logsumexp
 
-from latentuq.inference.importance import WeightedDraws, effective_sample_size
+from latentuq.inference.importance import WeightedDraws
 from latentuq.inference.mixture import Defensive
 from latentuq.inference.target import log_densities_at
 
@@ -44,25 +44,18 @@ class Pool(NamedTuple):
             ratios = self.log_densities - log_mixture
         return np.where(np.isfinite(ratios), ratios, -np.inf)
 
-    @property
-    def ess(self) -> float:
-        """What the draws are worth."""
-        return effective_sample_size(self.log_weights)
 
-
-def first_batch(proposal: Defensive, draws: WeightedDraws) -> Pool:
-    """A pool of one batch."""
-    return Pool(
+def gather(pool: Pool | None, proposal: Defensive, draws: WeightedDraws) -> Pool:
+    """The pool with one more batch, and without the oldest if there are too many."""
+    new = Pool(
         (proposal,),
         (len(draws.draws),),
         np.asarray(draws.draws),
         np.asarray(draws.log_densities, np.float64),
         np.asarray(draws.log_proposals, np.float64)[None],
     )
-
-
-def add_batch(pool: Pool, proposal: Defensive, draws: WeightedDraws) -> Pool:
-    """The pool with one more batch, and without the oldest if there are too many."""
+    if pool is None:
+        return new
     if len(pool.sizes) == _MOST_BATCHES:
         old = pool.sizes[0]
         pool = Pool(
@@ -72,7 +65,6 @@ def add_batch(pool: Pool, proposal: Defensive, draws: WeightedDraws) -> Pool:
             pool.log_densities[old:],
             pool.log_proposals[1:, old:],
         )
-    new = first_batch(proposal, draws)
     elsewhere = [log_densities_at(each.log_prob, new.points) for each in pool.proposals]
     at_old = log_densities_at(proposal.log_prob, pool.points)
     before = np.concatenate([pool.log_proposals, at_old[None]])

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.linalg
 import scipy.special
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Bool, Float, Key
@@ -43,6 +44,8 @@ _LEAPS = 6
 _POINTS = 4096
 _ITERATIONS = 20
 _WEAK = 0.3
+# A mode that has less of the mass gets no more particles for it.
+_LEAST_LOG_MASS = -12.0
 
 
 class Fit(NamedTuple):
@@ -78,22 +81,26 @@ def widened(fit: Mixture) -> Mixture:
     )
 
 
-def climb(key: Key[Array, ""], target: Target, fit: Fit, pool: Pool, bouts: int) -> Fit:
+def climb(
+    key: Key[Array, ""], target: Target, fit: Fit, pool: Pool, modes: Mixture, bouts: int
+) -> Fit:
     """Resamples the draws, moves them on the posterior, and fits the places that they reach.
 
-    Weights so uneven that few draws would be left are tempered. The fit sees resampled draws as
-    well, the more the better they are: they know the masses of the modes better than the
-    particles do.
+    Light modes get more draws than their mass says. Weights so uneven that few draws would be left
+    are tempered. The fit sees resampled draws as well, the more the better they are: they know the
+    masses of the modes better than the particles do.
 
     Args:
         key: Randomness.
         target: Where to.
         fit: Guides the moves, and is where the new one begins.
         pool: Draws.
+        modes: A component for each mode.
         bouts: Of moves; the places of the last one are fitted.
     """
     rng, (mixture, step) = host_generator(key), fit
-    log_weights = _tempered(pool.log_weights, _PARTICLES / 4)
+    lifted = lift_light_modes(pool.log_weights, log_shares(modes, pool.points))
+    log_weights = _tempered(lifted, _PARTICLES / 4)
     particles = pool.points[systematic_index(rng, log_weights, _PARTICLES)]
     places, factor = particles, _typical_factor(mixture)
     for bout in range(bouts):
@@ -101,7 +108,7 @@ def climb(key: Key[Array, ""], target: Target, fit: Fit, pool: Pool, bouts: int)
         places = np.concatenate([each.points for each in moved], axis=1).reshape(-1, target.dim)
         particles = np.concatenate([each.last for each in moved])
         step = float(np.exp(np.mean([np.log(each.step) for each in moved])))
-    extra = min(_POINTS - len(places), int(_MOVES * pool.ess))
+    extra = min(_POINTS - len(places), int(_MOVES * effective_sample_size(lifted)))
     chosen = pool.points[systematic_index(rng, log_weights, extra)]
     return Fit(_refit(rng, mixture, np.concatenate([places, chosen])), step)
 
@@ -172,6 +179,40 @@ def _fit_from(
     counted: Bool[Array, " n"],
 ) -> Mixture:
     return fit_mixture(points, _reseeded(fit, seeds), _ITERATIONS, counted)
+
+
+def lift_light_modes(
+    log_weights: Float[np.ndarray, " n"], log_shares: Float[np.ndarray, "modes n"]
+) -> Float[np.ndarray, " n"]:
+    """Weights under which every mode counts for the square root of its mass.
+
+    A mode of a few per cent would have a handful of particles and hardly a component: its mass, and
+    its part of the evidence, would be found too small more often than not.
+
+    Args:
+        log_weights: Of draws.
+        log_shares: Ln of the share that each mode has in each draw.
+    """
+    total = np.logaddexp.reduce(log_weights)
+    if len(log_shares) < 2 or not np.isfinite(total):
+        return log_weights
+    log_masses = np.logaddexp.reduce(log_shares + log_weights - total, axis=1)
+    log_lifts = -0.5 * np.maximum(log_masses, _LEAST_LOG_MASS)
+    return log_weights + np.logaddexp.reduce(log_shares + log_lifts[:, None], axis=0)
+
+
+def log_shares(modes: Mixture, points: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, "modes n"]:
+    """Ln of the responsibility of each component that has any weight, for points on the host."""
+    rows = []
+    log_weights, nu = np.asarray(modes.log_weights, np.float64), modes.degrees
+    for place in np.flatnonzero(np.isfinite(log_weights)):
+        factor = np.asarray(modes.factors[place])
+        gaps = (points - np.asarray(modes.means[place])).T
+        distances = np.sum(scipy.linalg.solve_triangular(factor, gaps, lower=True) ** 2, axis=0)
+        log_det = np.sum(np.log(np.diagonal(factor)))
+        energies = 0.5 * (nu + modes.dim) * np.log1p(distances / nu)
+        rows.append(log_weights[place] - log_det - energies)
+    return np.array(rows) - np.logaddexp.reduce(rows, axis=0)
 
 
 def _tempered(log_weights: Float[np.ndarray, " n"], least: float) -> Float[np.ndarray, " n"]:

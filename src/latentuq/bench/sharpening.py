@@ -1,0 +1,66 @@
+"""Ground truth beyond what a few thousand draws of SMC tell, by importance sampling."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key
+
+from latentuq.inference.expectation import fit_mixture
+from latentuq.inference.importance import expectation, importance_sample
+from latentuq.inference.mixture import Defensive, Mixture
+from latentuq.inference.pool import gather
+from latentuq.posterior import Posterior
+
+# Components fitted to the draws, how much they are shrunk to begin with, their degrees of freedom,
+# rounds of fitting, widths of the copies of the fit that make up the proposal, and their shares.
+COMPONENTS, SHRUNK, DEGREES, ITERATIONS = 32, 0.3, 10.0, 60
+WIDTHS, SHARES = (1.1, 1.5, 2.2), (0.6, 0.25, 0.15)
+# Draws of each of the proposals that masses are known from.
+_DRAWS = 2**17
+
+
+def proposed(draws: Float[Array, "n dim"]) -> Mixture:
+    """A mixture that is fitted to draws, and wider copies of it for the tails."""
+    chosen = np.random.default_rng(0).choice(len(draws), COMPONENTS, replace=False)
+    factor = jnp.linalg.cholesky(SHRUNK * jnp.cov(draws.T))
+    start = Mixture(
+        jnp.full(COMPONENTS, -np.log(COMPONENTS)),
+        draws[chosen],
+        jnp.tile(factor, (COMPONENTS, 1, 1)),
+        DEGREES,
+    )
+    fit = jax.jit(lambda points, mixture: fit_mixture(points, mixture, ITERATIONS))(draws, start)
+    return Mixture(
+        jnp.concatenate([fit.log_weights + np.log(share) for share in SHARES]),
+        jnp.tile(fit.means, (len(WIDTHS), 1)),
+        jnp.concatenate([width * fit.factors for width in WIDTHS]),
+        DEGREES,
+    )
+
+
+def mode_masses(
+    key: Key[Array, ""], post: Posterior, draws: Float[np.ndarray, "n dim"], number: int = _DRAWS
+) -> tuple[Float[np.ndarray, " modes"], Float[np.ndarray, " modes"]]:
+    """Masses of a posterior's modes, and their errors, from what it and a reference know.
+
+    Fresh draws of a mixture fitted to the reference's draws, and as many of the posterior's own
+    proposal, are weighted as draws of both: what either misses the other may have, and the masses
+    owe neither more than the places where they looked.
+
+    Args:
+        key: Randomness.
+        post: Whose responsibilities tell the modes apart.
+        draws: The reference's.
+        number: Of fresh draws of each proposal.
+    """
+    log_density = post.log_density_fn
+    assert log_density is not None
+    pool = None
+    for part, proposal in enumerate(
+        (Defensive(proposed(jnp.asarray(draws))), post.inference.proposal)
+    ):
+        part_key = jax.random.fold_in(key, part)
+        fresh = importance_sample(part_key, log_density, proposal, number)
+        pool = gather(pool, proposal, fresh)
+    assert pool is not None
+    return expectation(post.responsibilities(pool.points), pool.log_weights)
