@@ -27,15 +27,8 @@ import latentuq.bench.references
 from latentuq.baselines import pool_evidence
 from latentuq.baselines.smc import Plan, Stage, plan_smc, smc
 from latentuq.bench.references import MODEL_ERROR, Reference
-from latentuq.bench.sharpening import (
-    COMPONENTS,
-    DEGREES,
-    ITERATIONS,
-    SHARES,
-    SHRUNK,
-    WIDTHS,
-    proposed,
-)
+from latentuq.bench.sharpening import SHARPENING as FITTING
+from latentuq.bench.sharpening import fit_proposal
 from latentuq.data import load_digits
 from latentuq.data.cache import cache_dir
 from latentuq.experiments import EXPERIMENTS, make_problem
@@ -63,15 +56,7 @@ LARGEST_ERROR, LARGEST_MEAN_ERROR = 0.1, 0.05
 DRAWS_KEPT = 2000
 # Draws of the importance sampling, and all else that it depends on.
 SHARPENED = 2**18
-SHARPENING = {
-    "components": COMPONENTS,
-    "shrunk": SHRUNK,
-    "degrees": DEGREES,
-    "iterations": ITERATIONS,
-    "widths": list(WIDTHS),
-    "shares": list(SHARES),
-    "draws": SHARPENED,
-}
+SHARPENING = FITTING | {"draws": SHARPENED}
 # Read once: others may commit while this runs, but what runs is the code of the start.
 COMMIT = commit()
 
@@ -230,7 +215,7 @@ def sharpen(
 ) -> dict[str, Any]:
     """Evidence by importance sampling from a mixture that is fitted to the draws."""
     density = make_problem(prior, problem.corruption, load_digits().digit(problem.image))
-    proposal = Defensive(proposed(jnp.asarray(draws)))
+    proposal = Defensive(fit_proposal(jnp.asarray(draws)))
     key = problem_key(problem, 1000)
     found = importance_sample(key, density.log_density, proposal, SHARPENED)
     return {
@@ -335,7 +320,7 @@ def write_page() -> None:
               "seconds"]  # fmt: skip
     missed = [problem.name for problem in done if not accurate(cells[problem.name])]
     note = f"Both were not reached for {', '.join(missed)} (!)." if missed else "All reach both."
-    gaps = np.array([pull(cells[problem.name]) for problem in done])
+    gaps, components = np.array([pull(cells[each.name]) for each in done]), FITTING["components"]
     text = f"""# References: ground truth of {len(done)} image posteriors
 
 Written by `python benchmarks/references.py` from [references.json](references.json) (commit
@@ -354,7 +339,7 @@ deviations. {note}
 {table(titles, [row(problem, cells[problem.name]) for problem in done])}
 
 `SMC` is the logarithm of the runs' mean evidence, `error` its standard error from the spread of the
-runs. `sharpened` is ln evidence by importance sampling: a mixture of {COMPONENTS} Student-t
+runs. `sharpened` is ln evidence by importance sampling: a mixture of {components} Student-t
 components is fitted to the draws that were kept, and {SHARPENED} fresh draws of its wider copies,
 5 % of them from the prior, are weighted. It owes its proposal to SMC, not its value, and is what
 the other pages compare with, unless its k-hat is too high or its error larger (!). The two differ

@@ -99,6 +99,7 @@ def test_cells_are_measured_once_and_written(prior, posts, fake, tmp_path):
 def test_the_page_shows_stages_and_growth(tmp_path):
     ours = {"seconds": 2.0, "compile_seconds": 0.0, "gradients": 10, "forward_equivalents": 4e5}
     ours |= {"evidence_gap": 0.1, "weight_gap": 0.0, "two_sample_accuracy": 0.5}
+    ours |= {"reference_weight_error": 0.002}
     ours |= {"energy": 1.0, "crps": 0.1, "stages": {"search": 0.5, "refine": 1.5}}
     grown = {"seconds": 3.0, "forward_equivalents": 1e6, "modes": 2}
     cells = {
@@ -111,6 +112,7 @@ def test_the_page_shows_stages_and_growth(tmp_path):
     page = write_page(cells, setup, tmp_path, "a command").read_text()
     # 0.4 million evaluations of 0.25 MFLOP in 2 s are 50 GFLOP/s.
     assert "| `blur` | 2.00 | 0.50 | 0.00 | 1.50 | 0.00 | 50% |" in page
+    assert "with standard errors of\n`blur` 0.002" in page
     assert "| dimension 32 | 3.00 | 1.000 | 2 | 1 | refined |" in page
     assert "| starts 64 | 3.00 | 1.000 | 2 |  |  |" in page
 
@@ -166,6 +168,8 @@ def test_draws_that_are_not_numbers_are_as_bad_as_can_be(posts):
     found = compare_draws(jax.random.key(0), truth, np.full((50, post.dim), np.nan))
     assert found["weight_gap"] == found["two_sample_accuracy"] == 1.0
     assert found["distinct_draws"] == 0
+    heaviest = np.argsort(-truth.masses)[:2]
+    assert found["reference_weight_error"] == pytest.approx(truth.mass_errors[heaviest].max())
 
 
 def test_masses_are_known_better_than_from_draws():

@@ -222,6 +222,30 @@ def test_costs_add_up(banana):
     assert diagnostics.forward_equivalents == expected
 
 
+def test_a_refinement_has_every_draw_once(monkeypatch):
+    pools, calls, climb = [], itertools.count(1), engine.climb
+
+    def recorded(key, target, fit, pool, *rest):
+        pools.append(pool)
+        return climb(key, target, fit, pool, *rest)
+
+    monkeypatch.setattr(engine, "climb", recorded)
+    # Two refinements, a certificate that fails, and two more.
+    monkeypatch.setattr(engine, "_is_safe", lambda *answers: next(calls) % 3 == 0)
+    monkeypatch.setattr(engine, "khat_threshold", lambda n: -np.inf)
+    monkeypatch.setattr(engine, "_RETRIES", 1)
+    density = odd(bend=1.0, precision=(1.0, 4.0))
+    lu.solve_density(jax.random.key(0), density.log_density, 2)
+    first, draws = engine.BUDGETS["default"].draws // 2, engine.BUDGETS["default"].draws
+    *before, certified = pools[2].sizes
+    assert [pool.sizes for pool in pools[:2]] == [(first,), (first, draws)]
+    assert before == [first, draws, draws]
+    assert certified >= draws
+    assert pools[3].sizes == (*pools[2].sizes, draws)
+    for pool in pools:
+        assert len(np.unique(pool.points, axis=0)) == sum(pool.sizes)
+
+
 def test_an_unknown_budget_is_refused():
     with pytest.raises(UserError, match="preview, default, thorough, not 'cheap'"):
         lu.solve_density(jax.random.key(0), lambda u: -jnp.sum(u**2), 2, budget="cheap")

@@ -17,7 +17,7 @@ from latentuq.inference.refine import (
     begin,
     climb,
     lift_light_modes,
-    log_shares,
+    log_responsibilities,
     widened,
 )
 from latentuq.inference.target import Target
@@ -77,6 +77,9 @@ def test_every_mode_counts_for_the_root_of_its_mass():
     expected = np.sqrt(0.04 / 0.96)
     assert lifted[50:].sum() / lifted[:50].sum() == pytest.approx(expected, rel=1e-6)
     np.testing.assert_array_equal(lift_light_modes(log_weights, shares[:1]), log_weights)
+    # A mode without any draw changes nothing, and gives no NaN.
+    absent = np.vstack([shares, np.full(100, -np.inf)])
+    np.testing.assert_allclose(np.exp(lift_light_modes(log_weights, absent)), lifted)
 
 
 def test_shares_are_the_responsibilities_of_components_with_weight():
@@ -84,7 +87,7 @@ def test_shares_are_the_responsibilities_of_components_with_weight():
     expected = np.asarray(jax.vmap(MODES.responsibilities)(jnp.asarray(points)))
     padded = begin(MODES).mixture
     assert padded.components > 2
-    np.testing.assert_allclose(np.exp(log_shares(padded, points)), expected.T, rtol=1e-3)
+    np.testing.assert_allclose(np.exp(log_responsibilities(padded, points)), expected.T, rtol=1e-3)
 
 
 def test_a_light_mode_is_not_starved():
@@ -94,9 +97,8 @@ def test_a_light_mode_is_not_starved():
     draws = importance_sample(jax.random.key(0), target.log_density, proposal, 4096)
     pool = gather(None, proposal, draws)
     fit = climb(jax.random.key(1), target, begin(MODES), pool, MODES, bouts=2)
-    light, heavy = np.exp(log_shares(MODES, np.asarray(fit.mixture.means)))
+    light, _ = np.exp(log_responsibilities(MODES, np.asarray(fit.mixture.means)))
     weights = np.exp(np.asarray(fit.mixture.log_weights))
     lifted = np.sqrt(0.01) / (np.sqrt(0.01) + np.sqrt(0.99))
     # Of 256 particles a standard error of 0.018; each component gets a pseudo-count, too.
     assert abs(weights @ light - lifted) < 3 * 0.018
-    assert weights @ heavy > 0.8

@@ -61,13 +61,15 @@ def _mass_errors(cells: Cells, done: list[str]) -> str:
     """How well the true masses are known."""
     told = []
     for corruption in done:
-        error = median(_runs(cells, "latentuq", corruption), "reference_weight_error")
+        runs = [run for name in METHODS for run in _runs(cells, name, corruption)]
+        error = median(runs, "reference_weight_error")
         if error > 0:
-            told.append(f"`{corruption}` {error:.4f}")
+            told.append(f"`{corruption}` {error:.1g}")
     if not told:
         return ""
     return f"""; the truth is importance sampling from a mixture fitted to
-the reference's draws and from a proposal of ours, both at once, and known to {", ".join(told)}"""
+the reference's draws and from a proposal of ours, both at once, with standard errors of
+{", ".join(told)}"""
 
 
 def _repeats(cells: Cells, done: list[str]) -> str:

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Key
 from latentuq.baselines import BaselineResult
 from latentuq.bench.methods import METHODS, STAGE, Task
 from latentuq.bench.references import MODEL_ERROR, Reference
-from latentuq.bench.sharpening import mode_masses
+from latentuq.bench.sharpening import SHARPENING, mode_masses
 from latentuq.calibration.statistics import crps, energy_score
 from latentuq.data import load_digits
 from latentuq.errors import UserError
@@ -83,7 +83,8 @@ def run_bench(
                 if corruption not in truths:
                     post = _compiled(prior, corruption, seed)
                     reference = references[corruption, EXPERIMENTS[corruption].image]
-                    truths[corruption] = know(jax.random.key(seed), post, reference)
+                    # Seeds that no run has.
+                    truths[corruption] = find_truth(jax.random.key(seed + 2000), post, reference)
                 cell = measure(
                     jax.random.key(seed + repeat), method, corruption, truths[corruption]
                 )
@@ -100,6 +101,7 @@ def make_setup(prior: GenerativePrior, seed: int) -> dict[str, Any]:
         "model_checksum": prior.card.checksum,
         "model_error": prior.model_error_name,
         "seed": seed,
+        "masses": SHARPENING,
     }
 
 
@@ -117,7 +119,7 @@ class Truth(NamedTuple):
 
     Attributes:
         post: Our posterior: its modes are those that masses are of.
-        reference: Evidence and draws of SMC.
+        reference: Draws of SMC, and the evidence that was sharpened with them.
         masses: Of the modes, sharpened.
         mass_errors: Their standard errors.
     """
@@ -128,7 +130,7 @@ class Truth(NamedTuple):
     mass_errors: Float[np.ndarray, " modes"]
 
 
-def know(key: Key[Array, ""], post: Posterior, reference: Reference) -> Truth:
+def find_truth(key: Key[Array, ""], post: Posterior, reference: Reference) -> Truth:
     """The truth about a problem; half a minute for the masses of several modes."""
     if len(post.weights) == 1:
         return Truth(post, reference, np.ones(1), np.zeros(1))

@@ -18,8 +18,19 @@ WIDTHS, SHARES = (1.1, 1.5, 2.2), (0.6, 0.25, 0.15)
 # Draws of each of the proposals that masses are known from.
 _DRAWS = 2**17
 
+SHARPENING = {
+    "components": COMPONENTS,
+    "shrunk": SHRUNK,
+    "degrees": DEGREES,
+    "iterations": ITERATIONS,
+    "widths": list(WIDTHS),
+    "shares": list(SHARES),
+    "draws": _DRAWS,
+}
+"""All that the masses depend on besides the problem."""
 
-def proposed(draws: Float[Array, "n dim"]) -> Mixture:
+
+def fit_proposal(draws: Float[Array, "n dim"]) -> Mixture:
     """A mixture that is fitted to draws, and wider copies of it for the tails."""
     chosen = np.random.default_rng(0).choice(len(draws), COMPONENTS, replace=False)
     factor = jnp.linalg.cholesky(SHRUNK * jnp.cov(draws.T))
@@ -55,12 +66,8 @@ def mode_masses(
     """
     log_density = post.log_density_fn
     assert log_density is not None
-    pool = None
-    for part, proposal in enumerate(
-        (Defensive(proposed(jnp.asarray(draws))), post.inference.proposal)
-    ):
-        part_key = jax.random.fold_in(key, part)
-        fresh = importance_sample(part_key, log_density, proposal, number)
-        pool = gather(pool, proposal, fresh)
-    assert pool is not None
+    fitted, own = Defensive(fit_proposal(jnp.asarray(draws))), post.inference.proposal
+    fitted_key, own_key = jax.random.split(key)
+    pool = gather(None, fitted, importance_sample(fitted_key, log_density, fitted, number))
+    pool = gather(pool, own, importance_sample(own_key, log_density, own, number))
     return expectation(post.responsibilities(pool.points), pool.log_weights)

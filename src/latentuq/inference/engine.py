@@ -237,7 +237,7 @@ def _fit_modes(
 
 
 def _mixture(target: Target, fits: list[EL2OFit]) -> Mixture:
-    """The fits as one mixture, heaviest first, padded to a fixed number of components.
+    """The fits as one mixture, in their order, padded to a fixed number of components.
 
     Without any fit a single component stands for the reference.
     """
@@ -386,11 +386,13 @@ def _certify(key: Key[Array, ""], target: Target, answer: _Answer, limits: Budge
         return answer
     for attempt in range(_RETRIES + 1):
         draw_key, climb_key = jax.random.split(jax.random.fold_in(key, attempt))
-        answer = _sampled(draw_key, target, answer, _enough(answer.draws, limits))
+        tried = answer
+        answer = _sampled(draw_key, target, tried, _enough(tried.draws, limits))
         light = float(answer.draws.khat) <= khat_threshold(len(answer.draws.draws))
         if attempt == _RETRIES or (light and _is_worth(answer.draws, _SAFE_ESS)):
             break
-        answer = _climb(climb_key, target, answer, limits)
+        pool = gather(tried.pool, tried.proposal, tried.draws)
+        answer = _climb(climb_key, target, answer._replace(pool=pool), limits)
     return answer
 
 

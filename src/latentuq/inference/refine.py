@@ -87,8 +87,8 @@ def climb(
     """Resamples the draws, moves them on the posterior, and fits the places that they reach.
 
     Light modes get more draws than their mass says. Weights so uneven that few draws would be left
-    are tempered. The fit sees resampled draws as well, the more the better they are: they know the
-    masses of the modes better than the particles do.
+    are tempered. The fit sees resampled draws as well, the more the better they are: a particle
+    stays in its mode, so that few of them know little of what the draws know of the modes' shares.
 
     Args:
         key: Randomness.
@@ -99,7 +99,7 @@ def climb(
         bouts: Of moves; the places of the last one are fitted.
     """
     rng, (mixture, step) = host_generator(key), fit
-    lifted = lift_light_modes(pool.log_weights, log_shares(modes, pool.points))
+    lifted = lift_light_modes(pool.log_weights, log_responsibilities(modes, pool.points))
     log_weights = _tempered(lifted, _PARTICLES / 4)
     particles = pool.points[systematic_index(rng, log_weights, _PARTICLES)]
     places, factor = particles, _typical_factor(mixture)
@@ -184,7 +184,7 @@ def _fit_from(
 def lift_light_modes(
     log_weights: Float[np.ndarray, " n"], log_shares: Float[np.ndarray, "modes n"]
 ) -> Float[np.ndarray, " n"]:
-    """Weights under which every mode counts for the square root of its mass.
+    """Weights under which every mode that stands alone counts for the square root of its mass.
 
     A mode of a few per cent would have a handful of particles and hardly a component: its mass, and
     its part of the evidence, would be found too small more often than not.
@@ -201,16 +201,20 @@ def lift_light_modes(
     return log_weights + np.logaddexp.reduce(log_shares + log_lifts[:, None], axis=0)
 
 
-def log_shares(modes: Mixture, points: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, "modes n"]:
-    """Ln of the responsibility of each component that has any weight, for points on the host."""
-    rows = []
-    log_weights, nu = np.asarray(modes.log_weights, np.float64), modes.degrees
+def log_responsibilities(
+    modes: Mixture, points: Float[np.ndarray, "n dim"]
+) -> Float[np.ndarray, "modes n"]:
+    """Ln of the responsibilities of Student-t components that have any weight.
+
+    On the host: few components of many that pad the shape have one.
+    """
+    log_weights, means, factors = map(np.asarray, (modes.log_weights, modes.means, modes.factors))
+    nu, rows = modes.degrees, []
     for place in np.flatnonzero(np.isfinite(log_weights)):
-        factor = np.asarray(modes.factors[place])
-        gaps = (points - np.asarray(modes.means[place])).T
-        distances = np.sum(scipy.linalg.solve_triangular(factor, gaps, lower=True) ** 2, axis=0)
+        factor, gaps = factors[place], (points - means[place]).T
+        whitened = scipy.linalg.solve_triangular(factor, gaps, lower=True, check_finite=False)
         log_det = np.sum(np.log(np.diagonal(factor)))
-        energies = 0.5 * (nu + modes.dim) * np.log1p(distances / nu)
+        energies = 0.5 * (nu + modes.dim) * np.log1p(np.sum(whitened**2, axis=0) / nu)
         rows.append(log_weights[place] - log_det - energies)
     return np.array(rows) - np.logaddexp.reduce(rows, axis=0)
 
