@@ -13,7 +13,7 @@ from latentuq.bench.page import _MARKERS, write_page
 from latentuq.bench.references import Reference, read_references
 from latentuq.bench.run import Truth, compare_draws, read_cells, run_bench
 from latentuq.bench.scaling import DIMENSIONS, SIZES, STARTS, measure_scaling
-from latentuq.bench.sharpening import mode_masses
+from latentuq.bench.sharpening import Masses, mode_masses
 from latentuq.errors import UserError
 from latentuq.experiments import EXPERIMENTS, make_problem
 
@@ -62,7 +62,7 @@ def fake(monkeypatch, posts):
 
 def own_masses(key, post, draws):
     """Stands for importance sampling, which takes a while."""
-    return np.asarray(post.weights), np.asarray(post.weight_errors)
+    return Masses(np.asarray(post.weights), np.asarray(post.weight_errors), 0.3)
 
 
 def references(posts):
@@ -99,7 +99,7 @@ def test_cells_are_measured_once_and_written(prior, posts, fake, tmp_path):
 def test_the_page_shows_stages_and_growth(tmp_path):
     ours = {"seconds": 2.0, "compile_seconds": 0.0, "gradients": 10, "forward_equivalents": 4e5}
     ours |= {"evidence_gap": 0.1, "weight_gap": 0.0, "two_sample_accuracy": 0.5}
-    ours |= {"reference_weight_error": 0.002}
+    ours |= {"reference_weight_error": 0.002, "reference_weight_khat": 0.4}
     ours |= {"energy": 1.0, "crps": 0.1, "stages": {"search": 0.5, "refine": 1.5}}
     grown = {"seconds": 3.0, "forward_equivalents": 1e6, "modes": 2}
     cells = {
@@ -112,7 +112,7 @@ def test_the_page_shows_stages_and_growth(tmp_path):
     page = write_page(cells, setup, tmp_path, "a command").read_text()
     # 0.4 million evaluations of 0.25 MFLOP in 2 s are 50 GFLOP/s.
     assert "| `blur` | 2.00 | 0.50 | 0.00 | 1.50 | 0.00 | 50% |" in page
-    assert "with standard errors of\n`blur` 0.002" in page
+    assert "with standard errors of\n`blur` 0.002 (k-hat 0.40)" in page
     assert "| dimension 32 | 3.00 | 1.000 | 2 | 1 | refined |" in page
     assert "| starts 64 | 3.00 | 1.000 | 2 |  |  |" in page
 
@@ -164,12 +164,13 @@ def test_files_of_something_else_are_refused(prior, tmp_path):
 def test_draws_that_are_not_numbers_are_as_bad_as_can_be(posts):
     post = posts["solidmask"]
     reference = references(posts)["solidmask", EXPERIMENTS["solidmask"].image]
-    truth = Truth(post, reference, np.asarray(post.weights), np.asarray(post.weight_errors))
+    truth = Truth(post, reference, own_masses(None, post, None))
     found = compare_draws(jax.random.key(0), truth, np.full((50, post.dim), np.nan))
     assert found["weight_gap"] == found["two_sample_accuracy"] == 1.0
     assert found["distinct_draws"] == 0
-    heaviest = np.argsort(-truth.masses)[:2]
-    assert found["reference_weight_error"] == pytest.approx(truth.mass_errors[heaviest].max())
+    heaviest = np.argsort(-truth.masses.values)[:2]
+    assert found["reference_weight_error"] == pytest.approx(truth.masses.errors[heaviest].max())
+    assert found["reference_weight_khat"] == 0.3
 
 
 def test_masses_are_known_better_than_from_draws():
@@ -178,7 +179,8 @@ def test_masses_are_known_better_than_from_draws():
     # A reference that knows of the heavy mode alone: the other one is known to our proposal.
     draws = np.asarray(density.sample(jax.random.key(1), 2000))
     heavy = draws[np.argmax(post.responsibilities(draws), axis=1) == 0]
-    masses, errors = mode_masses(jax.random.key(2), post, heavy, number=8192)
+    masses, errors, khat = mode_masses(jax.random.key(2), post, heavy, number=8192)
+    assert khat < 0.7
     assert np.all(errors < 0.005)
     np.testing.assert_array_less(np.abs(masses - shares), 4 * errors)
 
@@ -191,7 +193,7 @@ def test_weights_are_held_against_the_masses(posts):
     masses = np.asarray(post.responsibilities(draws)).mean(axis=0)
     for off in (0.0, 0.2):
         shifted = masses + off * np.eye(len(masses))[np.argmax(masses)]
-        truth = Truth(post, reference, shifted, 0 * masses)
+        truth = Truth(post, reference, Masses(shifted, 0 * masses, 0.3))
         found = compare_draws(jax.random.key(0), truth, draws)
         assert found["weight_gap"] == pytest.approx(off, abs=1e-5)
 

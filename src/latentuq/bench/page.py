@@ -64,7 +64,8 @@ def _mass_errors(cells: Cells, done: list[str]) -> str:
         runs = [run for name in METHODS for run in _runs(cells, name, corruption)]
         error = median(runs, "reference_weight_error")
         if error > 0:
-            told.append(f"`{corruption}` {error:.1g}")
+            khat = median(runs, "reference_weight_khat")
+            told.append(f"`{corruption}` {error:.1g} (k-hat {khat:.2f})")
     if not told:
         return ""
     return f"""; the truth is importance sampling from a mixture fitted to

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Key
 from latentuq.baselines import BaselineResult
 from latentuq.bench.methods import METHODS, STAGE, Task
 from latentuq.bench.references import MODEL_ERROR, Reference
-from latentuq.bench.sharpening import SHARPENING, mode_masses
+from latentuq.bench.sharpening import SHARPENING, Masses, mode_masses
 from latentuq.calibration.statistics import crps, energy_score
 from latentuq.data import load_digits
 from latentuq.errors import UserError
@@ -120,21 +120,19 @@ class Truth(NamedTuple):
     Attributes:
         post: Our posterior: its modes are those that masses are of.
         reference: Draws of SMC, and the evidence that was sharpened with them.
-        masses: Of the modes, sharpened.
-        mass_errors: Their standard errors.
+        masses: Of the modes.
     """
 
     post: Posterior
     reference: Reference
-    masses: Float[np.ndarray, " modes"]
-    mass_errors: Float[np.ndarray, " modes"]
+    masses: Masses
 
 
 def find_truth(key: Key[Array, ""], post: Posterior, reference: Reference) -> Truth:
-    """The truth about a problem; half a minute for the masses of several modes."""
+    """The truth about a problem; a minute or two for the masses of several modes."""
     if len(post.weights) == 1:
-        return Truth(post, reference, np.ones(1), np.zeros(1))
-    return Truth(post, reference, *mode_masses(key, post, reference.draws))
+        return Truth(post, reference, Masses(np.ones(1), np.zeros(1), -np.inf))
+    return Truth(post, reference, mode_masses(key, post, reference.draws))
 
 
 def measure(key: Key[Array, ""], method: str, corruption: str, truth: Truth) -> dict[str, Any]:
@@ -183,10 +181,14 @@ def compare_draws(
     """
     theirs = truth.reference.draws
     finite = draws[np.all(np.isfinite(draws), axis=1)]
-    heaviest = np.argsort(-truth.masses)[:2]
-    error = {"reference_weight_error": float(np.max(truth.mass_errors[heaviest]))}
+    masses, errors, khat = truth.masses
+    heaviest = np.argsort(-masses)[:2]
+    known = {
+        "reference_weight_error": float(np.max(errors[heaviest])),
+        "reference_weight_khat": khat if np.isfinite(khat) else None,
+    }
     if not len(finite):
-        return error | {"weight_gap": 1.0, "two_sample_accuracy": 1.0, "distinct_draws": 0}
+        return known | {"weight_gap": 1.0, "two_sample_accuracy": 1.0, "distinct_draws": 0}
     found = np.mean(truth.post.responsibilities(finite), axis=0)
     distinct = np.unique(finite, axis=0)
     np.random.default_rng(0).shuffle(distinct)
@@ -197,8 +199,8 @@ def compare_draws(
         accuracy = two_sample_accuracy(
             key, jnp.asarray(distinct[:number]), jnp.asarray(theirs[:number])
         )
-    return error | {
-        "weight_gap": float(np.max(np.abs(found - truth.masses)[heaviest])),
+    return known | {
+        "weight_gap": float(np.max(np.abs(found - masses)[heaviest])),
         "two_sample_accuracy": accuracy,
         "distinct_draws": len(distinct),
     }

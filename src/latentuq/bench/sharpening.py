@@ -1,12 +1,14 @@
 """Ground truth beyond what a few thousand draws of SMC tell, by importance sampling."""
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
 from latentuq.inference.expectation import fit_mixture
-from latentuq.inference.importance import expectation, importance_sample
+from latentuq.inference.importance import Evaluated, importance_sample, mode_weights, weigh
 from latentuq.inference.mixture import Defensive, Mixture
 from latentuq.inference.pool import gather
 from latentuq.posterior import Posterior
@@ -16,7 +18,7 @@ from latentuq.posterior import Posterior
 COMPONENTS, SHRUNK, DEGREES, ITERATIONS = 32, 0.3, 10.0, 60
 WIDTHS, SHARES = (1.1, 1.5, 2.2), (0.6, 0.25, 0.15)
 # Draws of each of the proposals that masses are known from.
-_DRAWS = 2**17
+_DRAWS = 2**18
 
 SHARPENING = {
     "components": COMPONENTS,
@@ -28,6 +30,20 @@ SHARPENING = {
     "draws": _DRAWS,
 }
 """All that the masses depend on besides the problem."""
+
+
+class Masses(NamedTuple):
+    """Masses of modes.
+
+    Attributes:
+        values: The masses.
+        errors: Their standard errors.
+        khat: Shape of the tail of the weights: above 0.7 the errors mean nothing.
+    """
+
+    values: Float[np.ndarray, " modes"]
+    errors: Float[np.ndarray, " modes"]
+    khat: float
 
 
 def fit_proposal(draws: Float[Array, "n dim"]) -> Mixture:
@@ -51,12 +67,12 @@ def fit_proposal(draws: Float[Array, "n dim"]) -> Mixture:
 
 def mode_masses(
     key: Key[Array, ""], post: Posterior, draws: Float[np.ndarray, "n dim"], number: int = _DRAWS
-) -> tuple[Float[np.ndarray, " modes"], Float[np.ndarray, " modes"]]:
-    """Masses of a posterior's modes, and their errors, from what it and a reference know.
+) -> Masses:
+    """Masses of a posterior's modes, from what it and a reference know.
 
     Fresh draws of a mixture fitted to the reference's draws, and as many of the posterior's own
-    proposal, are weighted as draws of both: what either misses the other may have, and the masses
-    owe neither more than the places where they looked.
+    proposal, are weighted as draws of both, and the weights smoothed: what either misses the other
+    may have, and the masses owe neither more than the places where they looked.
 
     Args:
         key: Randomness.
@@ -70,4 +86,5 @@ def mode_masses(
     fitted_key, own_key = jax.random.split(key)
     pool = gather(None, fitted, importance_sample(fitted_key, log_density, fitted, number))
     pool = gather(pool, own, importance_sample(own_key, log_density, own, number))
-    return expectation(post.responsibilities(pool.points), pool.log_weights)
+    fresh = weigh(Evaluated(pool.points, pool.log_densities, pool.log_mixture))
+    return Masses(*mode_weights(fresh, post.responsibilities(pool.points)), float(fresh.khat))

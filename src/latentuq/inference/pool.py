@@ -36,12 +36,16 @@ class Pool(NamedTuple):
     log_proposals: Float[np.ndarray, "proposals n"]
 
     @property
-    def log_weights(self) -> Float[np.ndarray, " n"]:
-        """Ln p - ln q of the mixture of all; -inf where either is not finite."""
+    def log_mixture(self) -> Float[np.ndarray, " n"]:
+        """Ln q of the mixture of all."""
         shares = np.log(self.sizes) - np.log(sum(self.sizes))
-        log_mixture = logsumexp(self.log_proposals + shares[:, None], axis=0)
+        return logsumexp(self.log_proposals + shares[:, None], axis=0)
+
+    @property
+    def log_weights(self) -> Float[np.ndarray, " n"]:
+        """Ln p - ln q of the mixture; -inf where either is not finite."""
         with np.errstate(invalid="ignore"):
-            ratios = self.log_densities - log_mixture
+            ratios = self.log_densities - self.log_mixture
         return np.where(np.isfinite(ratios), ratios, -np.inf)
 
 
