@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import logsumexp
 
 from latentuq.inference.importance import WeightedDraws
 from latentuq.inference.mixture import Defensive
@@ -39,7 +38,7 @@ class Pool(NamedTuple):
     def log_mixture(self) -> Float[np.ndarray, " n"]:
         """Ln q of the mixture of all."""
         shares = np.log(self.sizes) - np.log(sum(self.sizes))
-        return logsumexp(self.log_proposals + shares[:, None], axis=0)
+        return np.logaddexp.reduce(self.log_proposals + shares[:, None], axis=0)
 
     @property
     def log_weights(self) -> Float[np.ndarray, " n"]:
