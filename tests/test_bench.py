@@ -157,7 +157,7 @@ def test_files_of_something_else_are_refused(prior, tmp_path):
     with pytest.raises(UserError, match="not a file of `latentuq bench`"):
         read_cells(path, {})
     path.write_text(json.dumps({"setup": {"seed": 1}, "cells": {}}))
-    with pytest.raises(UserError, match="another model or seed"):
+    with pytest.raises(UserError, match="another model, seed or setting"):
         read_cells(path, {"seed": 2})
 
 

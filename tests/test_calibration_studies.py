@@ -53,7 +53,7 @@ def test_rows_are_saved_and_continued(prior, quick, tmp_path):
     facts = describe(rows)
     assert facts["problems"] == 3
     assert facts["unreliable"] == 0
-    with pytest.raises(UserError, match="another model or seed"):
+    with pytest.raises(UserError, match="another model, seed or setting"):
         run_study(study, prior, 3, tmp_path, seed=1)
 
 

@@ -612,7 +612,7 @@ def test_cells_are_measured_once_and_written(plan, tmp_path):
     assert cells["two"] == {"before": ["one"]} | stamp
     assert seen == ["one", "two"]
     assert [file.name for file in tmp_path.iterdir()] == ["paper.json"]
-    with pytest.raises(UserError, match="another model or seed"):
+    with pytest.raises(UserError, match="another model, seed or setting"):
         run_cells(plan._replace(seed=1), path, jobs=jobs)
     path.write_text("{}")
     with pytest.raises(UserError, match="not a file of `latentuq reproduce`"):

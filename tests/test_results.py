@@ -13,7 +13,7 @@ def test_results_of_another_setup_are_not_mixed_in(tmp_path):
     assert read_results(path, {"seed": 0}, "cells", "cells") is None
     path.write_text(json.dumps({"setup": {"seed": 0}, "cells": {"a": 1}}))
     assert read_results(path, {"seed": 0}, "cells", "cells") == {"a": 1}
-    with pytest.raises(UserError, match="another model or seed"):
+    with pytest.raises(UserError, match="another model, seed or setting"):
         read_results(path, {"seed": 1}, "cells", "cells")
     path.write_text("[]")
     with pytest.raises(UserError, match="not a file of cells"):

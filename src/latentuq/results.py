@@ -27,7 +27,9 @@ def read_results(path: Path, setup: dict[str, Any], part: str, kind: str) -> Any
     except (ValueError, KeyError, TypeError):
         raise UserError(f"{path} is not a file of {kind}.") from None
     if found != setup:
-        raise UserError(f"{path} is of another model or seed; remove it, or choose another folder.")
+        raise UserError(
+            f"{path} is of another model, seed or setting; remove it, or choose another folder."
+        )
     return results
 
 
