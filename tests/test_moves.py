@@ -22,7 +22,7 @@ class Gaussian(eqx.Module):
         return jnp.where(u[0] < self.wall, -0.5 * gap @ PRECISION @ gap, jnp.nan)
 
 
-def moved(points, wall=np.inf, key=0):
+def moved(points, wall=np.inf, key=0, stops=1):
     target = Target(Gaussian(jnp.asarray(wall)).log_density, 2)
     points = jnp.asarray(points, jnp.float32)
     return move(
@@ -33,6 +33,7 @@ def moved(points, wall=np.inf, key=0):
         jnp.eye(2),
         moves=6,
         leaps=4,
+        stops=stops,
         step=0.8,
     )
 
@@ -50,6 +51,24 @@ def test_the_density_is_left_as_it_is():
     assert np.all((result.acceptance > 0.3) & (result.acceptance < 0.95))
     before = np.linalg.solve(root, (draws - MEAN).T)
     assert np.all(np.abs(np.mean(before * whitened, axis=1)) < 0.2)
+
+
+def test_every_stop_is_a_place_of_the_density():
+    draws = np.random.RandomState(2).multivariate_normal(MEAN, COVARIANCE, N)
+    result = moved(draws, stops=2)
+    assert result.points.shape == (12, N, 2)
+    np.testing.assert_array_equal(result.last, result.points[-1])
+    root = np.linalg.cholesky(COVARIANCE)
+    for places in np.asarray(result.points):
+        whitened = np.linalg.solve(root, (places - MEAN).T)
+        np.testing.assert_allclose(whitened.mean(axis=1), 0, atol=4 / np.sqrt(N))
+        np.testing.assert_allclose(np.cov(whitened), np.eye(2), atol=4 * np.sqrt(2 / N))
+    # A stop half-way is refused or accepted on its own: particles are at one of the two, or both.
+    before, half, end = draws, *np.asarray(result.points)[:2]
+    stayed = np.all(np.isclose(half, before, atol=1e-6), axis=1)
+    left = np.any(~np.isclose(end, before, atol=1e-6), axis=1)
+    assert np.any(stayed & left)
+    assert np.any(~stayed & ~left)
 
 
 def test_the_factor_makes_a_gaussian_round():

@@ -14,8 +14,8 @@ from latentuq.baselines import BaselineResult
 from latentuq.posterior import Posterior, solve
 from latentuq.problem import InverseProblem
 
-DRAWS = 1000
-"""What is asked of each method, where it lets one choose."""
+DRAWS = 4096
+"""What is asked of each method, where it lets one choose: as many as SMC returns."""
 
 STAGE = "seconds in "
 """How the history of our own runs names the time of each stage."""

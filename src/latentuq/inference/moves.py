@@ -18,12 +18,12 @@ class Moved(NamedTuple):
     """Particles after the moves.
 
     Attributes:
-        points: Where they were after each move.
+        points: Where they were at each stop.
         acceptance: Mean probability of acceptance, move by move.
         step: Size of the last step.
     """
 
-    points: Float[Array, "moves particles dim"]
+    points: Float[Array, "stops particles dim"]
     acceptance: Float[Array, " moves"]
     step: Float[Array, ""]
 
@@ -42,6 +42,7 @@ def move(
     *,
     moves: int,
     leaps: int,
+    stops: int = 1,
     step: Float[Array, ""] | float,
 ) -> Moved:
     """Moves every particle by Hamiltonian Monte Carlo.
@@ -49,6 +50,17 @@ def move(
     One factor preconditions all momenta: were it chosen by where a particle is, the moves would not
     leave the density as it is. The step size follows the acceptance. A gradient that is not finite
     ends in a rejection.
+
+    Args:
+        key: Randomness.
+        target: The density.
+        points: The particles.
+        factor: Of the momenta's inverse mass matrix.
+        moves: How many, one after the other.
+        leaps: Of one move; a multiple of `stops`.
+        stops: Of one move. The way to each is a shorter move from the same start, and accepted or
+            not on its own: a place of the density at no cost.
+        step: Size of the first steps.
     """
     n, dim = points.shape
 
@@ -72,25 +84,29 @@ def move(
             values, gradients = evaluate(here)
             return (here, kick(momenta, gradients, size), values, gradients), None
 
-        start = (points, momenta, values, gradients)
-        (there, arrived, new_values, new_gradients), _ = jax.lax.scan(
-            leap, start, None, length=leaps
+        def stretch(state, _):
+            state, _ = jax.lax.scan(leap, state, None, length=leaps // stops)
+            return state, state
+
+        _, (there, arrived, new_values, new_gradients) = jax.lax.scan(
+            stretch, (points, momenta, values, gradients), None, length=stops
         )
-        gain = new_values - values + 0.5 * jnp.sum(momenta**2 - arrived**2, axis=1)
+        gain = new_values - values + 0.5 * jnp.sum(momenta**2 - arrived**2, axis=-1)
         chance = jnp.where(jnp.isfinite(gain), jnp.exp(jnp.minimum(gain, 0)), 0)
-        taken = jax.random.uniform(accept_key, (n,), points.dtype) < chance
+        taken = jax.random.uniform(accept_key, gain.shape, points.dtype) < chance
         acceptance = jnp.mean(chance)
+        places = jnp.where(taken[..., None], there, points)
         state = (
-            jnp.where(taken[:, None], there, points),
-            jnp.where(taken, new_values, values),
-            jnp.where(taken[:, None], new_gradients, gradients),
+            places[-1],
+            jnp.where(taken[-1], new_values[-1], values),
+            jnp.where(taken[-1, :, None], new_gradients[-1], gradients),
             log_step + acceptance - _ACCEPTANCE,
         )
-        return state, (state[0], acceptance)
+        return state, (places, acceptance)
 
     values, gradients = evaluate(points)
     log_step = jnp.log(jnp.asarray(step, points.dtype))
     (_, _, _, log_step), (visited, acceptance) = jax.lax.scan(
         one_move, (points, values, gradients, log_step), jax.random.split(key, moves)
     )
-    return Moved(visited, acceptance, jnp.exp(log_step))
+    return Moved(visited.reshape(-1, n, dim), acceptance, jnp.exp(log_step))

@@ -36,12 +36,18 @@ PROPOSED = COMPONENTS * len(_WIDTHS)
 """Components of a proposal."""
 
 # So few particles that the activations of a small network stay in the processor's cache, in groups
-# that move at the same time. A bout is so many moves, with so many gradients each.
+# that move at the same time. A bout is so many moves, with so many gradients and places each: long
+# ones, because a posterior may have an arm that short moves reach only by diffusion.
 _PARTICLES = 256
 _GROUPS = 2
-_MOVES = 4
-_LEAPS = 6
+_MOVES = 2
+_LEAPS = 16
+_STOPS = 2
+# Most points of a fit; resampled draws among them for each that the pool is worth; and places of
+# earlier climbs that are kept.
 _POINTS = 4096
+_RESAMPLED = 4
+_KEPT = 3072
 _ITERATIONS = 20
 _WEAK = 0.3
 # A mode that has less of the mass gets no more particles for it.
@@ -49,10 +55,17 @@ _LEAST_LOG_MASS = -12.0
 
 
 class Fit(NamedTuple):
-    """A mixture, and the step size that suited the moves."""
+    """A mixture, and what the moves that led to it leave to the next ones.
+
+    Attributes:
+        mixture: The fit.
+        step: The step size that suited the moves.
+        places: Where the particles have been, the latest first.
+    """
 
     mixture: Mixture
     step: float
+    places: Float[np.ndarray, "n dim"]
 
 
 def begin(mixture: Mixture) -> Fit:
@@ -67,7 +80,7 @@ def begin(mixture: Mixture) -> Fit:
         to_device(np.concatenate([np.asarray(mixture.factors)[:COMPONENTS], eye])),
         mixture.degrees,
     )
-    return Fit(fit, 0.3)
+    return Fit(fit, 0.3, np.zeros((0, mixture.dim), mixture.means.dtype))
 
 
 def widened(fit: Mixture) -> Mixture:
@@ -89,6 +102,7 @@ def climb(
     Light modes get more draws than their mass says. Weights so uneven that few draws would be left
     are tempered. The fit sees resampled draws as well, the more the better they are: a particle
     stays in its mode, so that few of them know little of what the draws know of the modes' shares.
+    Places that earlier climbs have reached fill up the rest.
 
     Args:
         key: Randomness.
@@ -98,7 +112,7 @@ def climb(
         modes: A component for each mode.
         bouts: Of moves; the places of the last one are fitted.
     """
-    rng, (mixture, step) = host_generator(key), fit
+    rng, (mixture, step, earlier) = host_generator(key), fit
     lifted = lift_light_modes(pool.log_weights, log_responsibilities(modes, pool.points))
     log_weights = _tempered(lifted, _PARTICLES / 4)
     particles = pool.points[systematic_index(rng, log_weights, _PARTICLES)]
@@ -108,9 +122,10 @@ def climb(
         places = np.concatenate([each.points for each in moved], axis=1).reshape(-1, target.dim)
         particles = np.concatenate([each.last for each in moved])
         step = float(np.exp(np.mean([np.log(each.step) for each in moved])))
-    extra = min(_POINTS - len(places), int(_MOVES * effective_sample_size(lifted)))
+    extra = min(_POINTS - len(places), int(_RESAMPLED * effective_sample_size(lifted)))
     chosen = pool.points[systematic_index(rng, log_weights, extra)]
-    return Fit(_refit(rng, mixture, np.concatenate([places, chosen])), step)
+    points = np.concatenate([places, chosen, earlier])[:_POINTS]
+    return Fit(_refit(rng, mixture, points), step, np.concatenate([places, earlier])[:_KEPT])
 
 
 def _move(
@@ -131,6 +146,7 @@ def _move(
             factor,
             moves=_MOVES,
             leaps=_LEAPS,
+            stops=_STOPS,
             step=to_device(step, particles.dtype),
         )
 
