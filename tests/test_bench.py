@@ -167,10 +167,20 @@ def test_draws_that_are_not_numbers_are_as_bad_as_can_be(posts):
     truth = Truth(post, reference, own_masses(None, post, None))
     found = compare_draws(jax.random.key(0), truth, np.full((50, post.dim), np.nan))
     assert found["weight_gap"] == found["two_sample_accuracy"] == 1.0
-    assert found["distinct_draws"] == 0
+    assert found["compared_draws"] == 0
     heaviest = np.argsort(-truth.masses.values)[:2]
     assert found["reference_weight_error"] == pytest.approx(truth.masses.errors[heaviest].max())
     assert found["reference_weight_khat"] == 0.3
+
+
+def test_draws_that_repeat_are_compared_once(posts):
+    post = posts["solidmask"]
+    reference = references(posts)["solidmask", EXPERIMENTS["solidmask"].image]
+    truth = Truth(post, reference, own_masses(None, post, None))
+    draws = np.unique(reference.draws, axis=0)
+    found = compare_draws(jax.random.key(0), truth, np.tile(draws, (20, 1)))
+    # A thousand of twenty times as many as there are.
+    assert 0.85 * len(draws) < found["compared_draws"] <= len(draws)
 
 
 def test_masses_are_known_better_than_from_draws():

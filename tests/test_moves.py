@@ -22,7 +22,7 @@ class Gaussian(eqx.Module):
         return jnp.where(u[0] < self.wall, -0.5 * gap @ PRECISION @ gap, jnp.nan)
 
 
-def moved(points, wall=np.inf, key=0, stops=1):
+def moved(points, wall=np.inf, key=0, stops=1, leaps=4):
     target = Target(Gaussian(jnp.asarray(wall)).log_density, 2)
     points = jnp.asarray(points, jnp.float32)
     return move(
@@ -32,8 +32,8 @@ def moved(points, wall=np.inf, key=0, stops=1):
         # Not the best preconditioner, so that trajectories are inexact and rejections matter.
         jnp.eye(2),
         moves=6,
-        leaps=4,
         stops=stops,
+        leaps=leaps,
         step=0.8,
     )
 
@@ -55,9 +55,8 @@ def test_the_density_is_left_as_it_is():
 
 def test_every_stop_is_a_place_of_the_density():
     draws = np.random.RandomState(2).multivariate_normal(MEAN, COVARIANCE, N)
-    result = moved(draws, stops=2)
+    result = moved(draws, stops=2, leaps=2)
     assert result.points.shape == (12, N, 2)
-    np.testing.assert_array_equal(result.last, result.points[-1])
     root = np.linalg.cholesky(COVARIANCE)
     for places in np.asarray(result.points):
         whitened = np.linalg.solve(root, (places - MEAN).T)
@@ -69,6 +68,11 @@ def test_every_stop_is_a_place_of_the_density():
     left = np.any(~np.isclose(end, before, atol=1e-6), axis=1)
     assert np.any(stayed & left)
     assert np.any(~stayed & ~left)
+    # The next move begins at the end: who refuses it stays there, not half-way.
+    third, fourth = np.asarray(result.points)[2:4]
+    refused = np.all(third == fourth, axis=1)
+    assert np.any(refused & np.any(half != end, axis=1))
+    np.testing.assert_array_equal(third[refused], end[refused])
 
 
 def test_the_factor_makes_a_gaussian_round():
@@ -76,7 +80,7 @@ def test_the_factor_makes_a_gaussian_round():
     starts = jax.random.normal(jax.random.key(3), (64, 2))
     skewed = Target(Gaussian(jnp.asarray(np.inf)).log_density, 2)
     rounded = Target(lambda u: -0.5 * u @ u, 2)
-    settings = {"moves": 3, "leaps": 4, "step": 0.5}
+    settings = {"moves": 3, "stops": 1, "leaps": 4, "step": 0.5}
     here = move(jax.random.key(4), skewed, MEAN + starts @ root.T, root, **settings).last
     there = move(jax.random.key(4), rounded, starts, jnp.eye(2), **settings).last
     np.testing.assert_allclose(here, MEAN + there @ root.T, atol=1e-4)
@@ -101,7 +105,7 @@ def test_the_step_follows_the_acceptance():
 def test_nobody_enters_where_the_density_is_not_a_number():
     draws = np.random.RandomState(0).multivariate_normal(MEAN - [2.0, 0.0], np.eye(2) / 4, N)
     draws[:, 0] = np.minimum(draws[:, 0], 0.9)
-    result = moved(draws, wall=1.0)
+    result = moved(draws, wall=1.0, stops=2, leaps=2)
     assert np.all(np.isfinite(result.points))
     assert np.all(result.points[..., 0] < 1.0)
     assert np.mean(np.any(np.asarray(result.last) != draws, axis=1)) > 0.5

@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 
 from densities import two_gaussians
+from latentuq.inference.el2o import EL2OFit
 from latentuq.inference.importance import effective_sample_size, importance_sample
 from latentuq.inference.mixture import Defensive, Mixture
 from latentuq.inference.pool import gather
 from latentuq.inference.refine import (
     COMPONENTS,
     PROPOSED,
+    admit,
     begin,
     climb,
     lift_light_modes,
@@ -35,9 +37,9 @@ MODES = Mixture(
 )
 
 
-def sampled(key, mixture):
+def sampled(key, mixture, number=4096):
     proposal = Defensive(mixture)
-    return proposal, importance_sample(key, TARGET.log_density, proposal, 4096)
+    return proposal, importance_sample(key, TARGET.log_density, proposal, number)
 
 
 def test_climbing_finds_places_and_widths_that_the_proposal_lacks():
@@ -56,6 +58,23 @@ def test_climbing_finds_places_and_widths_that_the_proposal_lacks():
     assert widened(fit.mixture).components == PROPOSED
     for mixture in (fit.mixture, widened(fit.mixture)):
         np.testing.assert_allclose(np.exp(jax.nn.logsumexp(mixture.log_weights)), 1, rtol=1e-5)
+
+
+def test_places_of_earlier_climbs_are_fitted_until_a_mode_is_admitted():
+    fit, key = begin(WIDE), jax.random.key(0)
+    # So few draws that they leave room.
+    pool = gather(None, *sampled(key, widened(fit.mixture), 512))
+    assert fit.places.shape == (0, DIM)
+    first = climb(key, TARGET, fit, pool, WIDE, bouts=1)
+    second = climb(key, TARGET, first, pool, WIDE, bouts=1)
+    np.testing.assert_array_equal(second.places[len(first.places) :], first.places)
+    # A component that nothing but earlier places can account for.
+    far = np.full((len(first.places), DIM), 9.0, np.float32) + first.places / 10
+    led = climb(key, TARGET, first._replace(places=far), pool, WIDE, bouts=1)
+    assert np.any(np.all(np.asarray(led.mixture.means) > 5, axis=1))
+    assert not np.any(np.all(np.asarray(second.mixture.means) > 5, axis=1))
+    newcomer = EL2OFit(jnp.ones(DIM), jnp.eye(DIM), jnp.zeros(()), jnp.zeros(()))
+    assert len(admit(second, [newcomer], np.array([0.1])).places) == 0
 
 
 def test_draws_without_any_weight_break_nothing():

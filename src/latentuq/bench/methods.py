@@ -15,7 +15,7 @@ from latentuq.posterior import Posterior, solve
 from latentuq.problem import InverseProblem
 
 DRAWS = 4096
-"""What is asked of each method, where it lets one choose: as many as SMC returns."""
+"""What is asked of the methods whose draws cost nothing: as many as SMC returns."""
 
 STAGE = "seconds in "
 """How the history of our own runs names the time of each stage."""

@@ -48,7 +48,8 @@ are medians without compilation, which is listed apart. Ground truth:
 `evidence`: ln evidence minus the reference's; SVI and cross-coding give lower bounds, NUTS and the
 Gibbs samplers none. `weights`: largest error of the masses of the two heaviest modes, counted on a
 method's draws{_mass_errors(cells, done)}. `two-sample`:
-accuracy of a classifier that tells draws from the reference's (0.5: it cannot). `energy`, `CRPS`:
+accuracy of a classifier that tells at most 1,000 of them, repeats left out, from the reference's
+(0.5: it cannot). `energy`, `CRPS`:
 scores of the true image, model error included; lower is better. `time`: relative to ours.
 """
     page = folder / "bench.md"

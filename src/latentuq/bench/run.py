@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from latentuq.baselines import BaselineResult
-from latentuq.bench.methods import METHODS, STAGE, Task
+from latentuq.bench.methods import DRAWS, METHODS, STAGE, Task
 from latentuq.bench.references import MODEL_ERROR, Reference
 from latentuq.bench.sharpening import SHARPENING, Masses, mode_masses
 from latentuq.calibration.statistics import crps, energy_score
@@ -29,7 +29,7 @@ from latentuq.two_sample import FEWEST_DRAWS, two_sample_accuracy
 Cells = dict[str, dict[str, Any]]
 
 _IMAGES = 400
-# Of either sample that is compared with the other.
+# Most draws of either sample that a classifier is to tell apart.
 _COMPARED = 1000
 
 
@@ -104,6 +104,8 @@ def make_setup(prior: GenerativePrior, seed: int) -> dict[str, Any]:
         "model_error": prior.model_error_name,
         "seed": seed,
         "masses": SHARPENING,
+        "draws": DRAWS,
+        "compared": _COMPARED,
     }
 
 
@@ -191,22 +193,18 @@ def compare_draws(
         "reference_weight_khat": khat if np.isfinite(khat) else None,
     }
     if not len(finite):
-        return known | {"weight_gap": 1.0, "two_sample_accuracy": 1.0, "distinct_draws": 0}
+        return known | {"weight_gap": 1.0, "two_sample_accuracy": 1.0, "compared_draws": 0}
     found = np.mean(truth.post.responsibilities(finite), axis=0)
-    rng = np.random.default_rng(0)
-    distinct = np.unique(rng.permutation(finite)[:_COMPARED], axis=0)
-    rng.shuffle(distinct)
-    number = min(len(distinct), len(theirs))
+    some = np.random.default_rng(0).permutation(finite)[:_COMPARED]
+    distinct = np.unique(some, axis=0)
     # Draws that repeat a few points are not draws: nothing is left to compare.
     accuracy = 1.0
-    if number >= FEWEST_DRAWS:
-        accuracy = two_sample_accuracy(
-            key, jnp.asarray(distinct[:number]), jnp.asarray(theirs[:number])
-        )
+    if min(len(distinct), len(theirs)) >= FEWEST_DRAWS:
+        accuracy = two_sample_accuracy(key, jnp.asarray(distinct), jnp.asarray(theirs))
     return known | {
         "weight_gap": float(np.max(np.abs(found - masses)[heaviest])),
         "two_sample_accuracy": accuracy,
-        "distinct_draws": len(distinct),
+        "compared_draws": len(distinct),
     }
 
 

@@ -11,6 +11,7 @@ from latentuq.inference.expectation import fit_mixture
 from latentuq.inference.importance import Evaluated, importance_sample, mode_weights, weigh
 from latentuq.inference.mixture import Defensive, Mixture
 from latentuq.inference.pool import gather
+from latentuq.inference.refine import widened
 from latentuq.posterior import Posterior
 
 # Components fitted to the draws, how much they are shrunk to begin with, their degrees of freedom,
@@ -57,12 +58,7 @@ def fit_proposal(draws: Float[Array, "n dim"]) -> Mixture:
         DEGREES,
     )
     fit = jax.jit(lambda points, mixture: fit_mixture(points, mixture, ITERATIONS))(draws, start)
-    return Mixture(
-        jnp.concatenate([fit.log_weights + np.log(share) for share in SHARES]),
-        jnp.tile(fit.means, (len(WIDTHS), 1)),
-        jnp.concatenate([width * fit.factors for width in WIDTHS]),
-        DEGREES,
-    )
+    return widened(fit, WIDTHS, SHARES)
 
 
 def mode_masses(

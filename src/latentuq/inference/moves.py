@@ -19,8 +19,8 @@ class Moved(NamedTuple):
 
     Attributes:
         points: Where they were at each stop.
-        acceptance: Mean probability of acceptance, move by move.
-        step: Size of the last step.
+        acceptance: Mean probability of acceptance over the stops, move by move.
+        step: Size for the next step.
     """
 
     points: Float[Array, "stops particles dim"]
@@ -41,15 +41,15 @@ def move(
     factor: Float[Array, "dim dim"],
     *,
     moves: int,
+    stops: int,
     leaps: int,
-    stops: int = 1,
     step: Float[Array, ""] | float,
 ) -> Moved:
     """Moves every particle by Hamiltonian Monte Carlo.
 
     One factor preconditions all momenta: were it chosen by where a particle is, the moves would not
     leave the density as it is. The step size follows the acceptance. A gradient that is not finite
-    ends in a rejection.
+    is no force, and a place where the density is not finite is refused.
 
     Args:
         key: Randomness.
@@ -57,9 +57,9 @@ def move(
         points: The particles.
         factor: Of the momenta's inverse mass matrix.
         moves: How many, one after the other.
-        leaps: Of one move; a multiple of `stops`.
         stops: Of one move. The way to each is a shorter move from the same start, and accepted or
             not on its own: a place of the density at no cost.
+        leaps: From stop to stop.
         step: Size of the first steps.
     """
     n, dim = points.shape
@@ -85,11 +85,12 @@ def move(
             return (here, kick(momenta, gradients, size), values, gradients), None
 
         def stretch(state, _):
-            state, _ = jax.lax.scan(leap, state, None, length=leaps // stops)
-            return state, state
+            state, _ = jax.lax.scan(leap, state, None, length=leaps)
+            return state, state[:3]
 
-        _, (there, arrived, new_values, new_gradients) = jax.lax.scan(
-            stretch, (points, momenta, values, gradients), None, length=stops
+        start = (points, momenta, values, gradients)
+        (*_, last_gradients), (there, arrived, new_values) = jax.lax.scan(
+            stretch, start, None, length=stops
         )
         gain = new_values - values + 0.5 * jnp.sum(momenta**2 - arrived**2, axis=-1)
         chance = jnp.where(jnp.isfinite(gain), jnp.exp(jnp.minimum(gain, 0)), 0)
@@ -99,7 +100,7 @@ def move(
         state = (
             places[-1],
             jnp.where(taken[-1], new_values[-1], values),
-            jnp.where(taken[-1, :, None], new_gradients[-1], gradients),
+            jnp.where(taken[-1, :, None], last_gradients, gradients),
             log_step + acceptance - _ACCEPTANCE,
         )
         return state, (places, acceptance)

@@ -1,6 +1,7 @@
 """A proposal for curved posteriors: a mixture fitted to Hamiltonian particles and to draws."""
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -36,18 +37,16 @@ PROPOSED = COMPONENTS * len(_WIDTHS)
 """Components of a proposal."""
 
 # So few particles that the activations of a small network stay in the processor's cache, in groups
-# that move at the same time. A bout is so many moves, with so many gradients and places each: long
-# ones, because a posterior may have an arm that short moves reach only by diffusion.
+# that move at the same time. A bout is so many moves, with so many stops each and so many gradients
+# to the next: long ones, because short moves reach the arms of a posterior only by diffusion.
 _PARTICLES = 256
 _GROUPS = 2
 _MOVES = 2
-_LEAPS = 16
 _STOPS = 2
-# Most points of a fit; resampled draws among them for each that the pool is worth; and places of
-# earlier climbs that are kept.
+_LEAPS = 8
+# Most points of a fit, and resampled draws among them for each that the pool is worth.
 _POINTS = 4096
 _RESAMPLED = 4
-_KEPT = 3072
 _ITERATIONS = 20
 _WEAK = 0.3
 # A mode that has less of the mass gets no more particles for it.
@@ -60,7 +59,7 @@ class Fit(NamedTuple):
     Attributes:
         mixture: The fit.
         step: The step size that suited the moves.
-        places: Where the particles have been, the latest first.
+        places: Where the last bouts of the climbs have led, the latest climb first.
     """
 
     mixture: Mixture
@@ -83,13 +82,15 @@ def begin(mixture: Mixture) -> Fit:
     return Fit(fit, 0.3, np.zeros((0, mixture.dim), mixture.means.dtype))
 
 
-def widened(fit: Mixture) -> Mixture:
-    """A mixture and wider copies of it."""
+def widened(
+    fit: Mixture, widths: Sequence[float] = _WIDTHS, shares: Sequence[float] = _SHARES
+) -> Mixture:
+    """Wider copies of a mixture, each with its share."""
     log_weights, factors = np.asarray(fit.log_weights), np.asarray(fit.factors)
     return Mixture(
-        to_device(np.concatenate([log_weights + math.log(share) for share in _SHARES])),
-        to_device(np.tile(np.asarray(fit.means), (len(_WIDTHS), 1))),
-        to_device(np.concatenate([width * factors for width in _WIDTHS]), factors.dtype),
+        to_device(np.concatenate([log_weights + math.log(share) for share in shares])),
+        to_device(np.tile(np.asarray(fit.means), (len(widths), 1))),
+        to_device(np.concatenate([width * factors for width in widths]), factors.dtype),
         fit.degrees,
     )
 
@@ -102,12 +103,12 @@ def climb(
     Light modes get more draws than their mass says. Weights so uneven that few draws would be left
     are tempered. The fit sees resampled draws as well, the more the better they are: a particle
     stays in its mode, so that few of them know little of what the draws know of the modes' shares.
-    Places that earlier climbs have reached fill up the rest.
+    Places that earlier climbs have reached fill what room is left.
 
     Args:
         key: Randomness.
         target: Where to.
-        fit: Guides the moves, and is where the new one begins.
+        fit: Guides the moves, and is where the new one begins; its places serve again.
         pool: Draws.
         modes: A component for each mode.
         bouts: Of moves; the places of the last one are fitted.
@@ -125,7 +126,7 @@ def climb(
     extra = min(_POINTS - len(places), int(_RESAMPLED * effective_sample_size(lifted)))
     chosen = pool.points[systematic_index(rng, log_weights, extra)]
     points = np.concatenate([places, chosen, earlier])[:_POINTS]
-    return Fit(_refit(rng, mixture, points), step, np.concatenate([places, earlier])[:_KEPT])
+    return Fit(_refit(rng, mixture, points), step, np.concatenate([places, earlier])[:_POINTS])
 
 
 def _move(
@@ -145,8 +146,8 @@ def _move(
             to_device(members),
             factor,
             moves=_MOVES,
-            leaps=_LEAPS,
             stops=_STOPS,
+            leaps=_LEAPS,
             step=to_device(step, particles.dtype),
         )
 
@@ -155,11 +156,13 @@ def _move(
 
 def climb_counts(bouts: int) -> Counts:
     """What one climb evaluates."""
-    return Counts(gradients=bouts * _PARTICLES * (_MOVES * _LEAPS + 1))
+    return Counts(gradients=bouts * _PARTICLES * (_MOVES * _STOPS * _LEAPS + 1))
 
 
 def admit(fit: Fit, newcomers: list[EL2OFit], shares: Float[np.ndarray, " modes"]) -> Fit:
     """Puts Gaussians in the place of the weakest components.
+
+    Places so far are forgotten: none of them is near the newcomers, which would count for little.
 
     Args:
         fit: Where to.
@@ -175,7 +178,7 @@ def admit(fit: Fit, newcomers: list[EL2OFit], shares: Float[np.ndarray, " modes"
         old.factors.at[slots].set(jnp.stack([new.factor for new in newcomers])),
         old.degrees,
     )
-    return fit._replace(mixture=mixture)
+    return fit._replace(mixture=mixture, places=fit.places[:0])
 
 
 def _refit(rng: np.random.Generator, fit: Mixture, points: Float[np.ndarray, "n dim"]) -> Mixture:
