@@ -10,7 +10,13 @@ import numpy as np
 from jaxtyping import Float
 
 from latentuq.calibration.statistics import clustered_rate
-from latentuq.calibration.studies import corrupted, read_rows, write_rows
+from latentuq.calibration.studies import (
+    LOOKED_AT,
+    corrupted,
+    read_rows,
+    unseen_images,
+    write_rows,
+)
 from latentuq.errors import UserError
 from latentuq.experiments import SHAPE
 from latentuq.noise import GaussianNoise
@@ -24,8 +30,8 @@ from latentuq.results import commit
 STUDY = "alarms"
 NOISE = 0.2
 """Standard deviation of the noise on the visible half."""
-FIRST_IMAGE = 1000
-"""Earlier test images were looked at while the limit of the p-value was chosen."""
+FIRST_GARMENT = 1000
+"""Earlier ones were looked at while the limit of the p-value was chosen."""
 
 Rows = list[dict[str, Any]]
 Image = Float[np.ndarray, "28 28"]
@@ -34,14 +40,16 @@ Image = Float[np.ndarray, "28 28"]
 def _digits() -> Iterator[Image]:
     from latentuq.data import load_dataset
 
-    for image in load_dataset("mnist").test_images[FIRST_IMAGE:]:
-        yield np.asarray(image, np.float32)
+    images = load_dataset("mnist").test_images
+    for number in unseen_images(len(images)):
+        yield np.asarray(images[number], np.float32)
 
 
 def _garments() -> Iterator[Image]:
     from latentuq.data import load_dataset
 
-    for image in load_dataset("fashion-mnist").test_images[FIRST_IMAGE:]:
+    images = load_dataset("fashion-mnist").test_images[FIRST_GARMENT:]
+    for image in np.random.default_rng(0).permutation(images):
         yield np.asarray(image, np.float32)
 
 
@@ -102,7 +110,8 @@ def run_alarms(
         "model": prior.card.name,
         "model_checksum": prior.card.checksum,
         "seed": seed,
-        "first_image": FIRST_IMAGE,
+        "looked_at": [list(each) for each in LOOKED_AT],
+        "first_garment": FIRST_GARMENT,
     }
     rows, version = read_rows(path, setup), commit()
     base = InverseProblem(

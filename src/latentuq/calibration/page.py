@@ -48,13 +48,11 @@ def write_page(folder: Path, page: Path) -> Path:
         _alarms(alarms),
     ]
     body = "\n\n".join(part for part in parts if part)
-    measured = [row for rows in (*studies.values(), *alarms.values()) for row in rows]
     text = f"""# Calibration: does what the posterior says happen as often as it says?
 
 Written by `latentuq calibrate -o {folder} --page {page}` from the rows in
-[{folder.name}]({folder.name}) ({commits(measured)}), prior
-{", ".join(f"`{model}`" for model in models)}. `latentuq calibrate --study ... -o {folder}`
-measures a study, and continues one that is there.
+[{folder.name}]({folder.name}), prior {", ".join(f"`{model}`" for model in models)}.
+`latentuq calibrate --study ... -o {folder}` measures a study, and continues one that is there.
 
 {body}
 """
@@ -89,11 +87,12 @@ def _percent(rate: Rate) -> str:
 
 
 def _simulated(studies: Studies) -> str:
-    rows = []
+    rows, shown = [], []
     for corruption in EXPERIMENTS:
         found = studies.get(Study("simulated", corruption, LOW_RANK))
         if not found:
             continue
+        shown += found
         uniform, covered = check_uniformity(found), coverage(found, "hidden")
         rows.append(
             [
@@ -113,7 +112,8 @@ def _simulated(studies: Studies) -> str:
     return f"""## Data simulated from the model
 
 u from the prior, x and y from u, with the model error `{LOW_RANK}`, which is the one whose
-likelihood and simulation are the same Gaussian: this tests the inference.
+likelihood and simulation are the same Gaussian: this tests the inference. Measured at
+{commits(shown)}.
 
 {table([*titles, "error of mode weights", "unreliable"], rows)}
 
@@ -130,12 +130,13 @@ def _unreliable(rows: Rows) -> int:
 
 
 def _real(studies: Studies) -> str:
-    rows = []
+    rows, shown = [], []
     for corruption in EXPERIMENTS:
         for error in _MODEL_ERRORS:
             found = studies.get(Study("real", corruption, error))
             if not found:
                 continue
+            shown += found
             groups = {name: coverage(found, name) for name in ("uncertain", "uncertain_inked")}
             black = coverage(found, "black")
             noise = class_noise(found)
@@ -165,7 +166,7 @@ def _real(studies: Studies) -> str:
     return f"""## Real test images
 
 Digits of the test set in random order, without those that had a part in making the method; fresh
-noise, images drawn with the model error.
+noise, images drawn with the model error. Measured at {commits(shown)}.
 
 {table(titles, rows)}
 
@@ -179,7 +180,7 @@ reduced one."""
 
 
 def _methods(studies: Studies) -> str:
-    rows = []
+    rows, shown = [], []
     for kind in STUDIES:
         for corruption in EXPERIMENTS:
             others = [Study(kind, corruption, LOW_RANK, method) for method in METHODS][1:]
@@ -189,6 +190,7 @@ def _methods(studies: Studies) -> str:
                 if not found or not fewest:
                     continue
                 found = found[:fewest]
+                shown += found
                 covered = coverage(found, "uncertain")
                 uniform = check_uniformity(found)
                 rows.append(
@@ -209,7 +211,7 @@ def _methods(studies: Studies) -> str:
     return f"""## What over-confidence looks like
 
 The same problems for Laplace's approximation at our modes and for stochastic variational inference
-at its fast settings, model error `{LOW_RANK}`.
+at its fast settings, model error `{LOW_RANK}`. Measured at {commits(shown)}.
 
 {table(titles, rows)}
 
@@ -232,7 +234,8 @@ def _alarms(alarms: dict[str, Rows]) -> str:
     titles = ["model error", "alarm", *SETS, "all but digits"]
     return f"""## Data that the model does not make
 
-Half of the image is hidden, noise of 0.2 on the other. How often is the alarm raised?
+Half of the image is hidden, noise of 0.2 on the other. How often is the alarm raised? Measured at
+{commits(row for rows in alarms.values() for row in rows)}.
 
 {table(titles, lines)}
 

@@ -103,7 +103,7 @@ def run_study(
     }
     if study.kind == "real":
         setup["looked_at"] = [list(each) for each in LOOKED_AT]
-    rows, version = read_rows(path, setup), commit()
+    rows = read_rows(path, setup)
     prior = prior.with_model_error(study.model_error)
     cases = make_cases(study, prior, seed)
     infer = METHODS[study.method]
@@ -117,7 +117,7 @@ def run_study(
         stamp = _stamp(case, setup["model_checksum"])
         draws, facts = _inferred(cached, stamp, partial(infer, solve_key, case))
         row = measure_draws(measure_key, case.problem, draws, case.truth)
-        rows.append(facts | row | {"commit": version})
+        rows.append(facts | row)
         write_rows(path, setup, rows)
         report(len(rows), rows[-1])
     raise UserError(f"The study {study.name} has only {len(rows)} problems, not {problems}.")
@@ -128,7 +128,7 @@ def _inferred(
 ) -> tuple[Float[Array, "n dim"], dict[str, Any]]:
     """Draws and facts of one posterior, from a file if it has been computed before.
 
-    So new measures need no new inference.
+    So new measures need no new inference. The facts say by which commit the draws were made.
     """
     try:
         with np.load(path, allow_pickle=False) as saved:
@@ -139,7 +139,7 @@ def _inferred(
         pass  # Not there, or not whole: it is computed.
     start = time.perf_counter()
     draws, facts = infer()
-    facts["seconds"] = round(time.perf_counter() - start, 2)
+    facts |= {"seconds": round(time.perf_counter() - start, 2), "commit": commit()}
     make_folder(path.parent)
     with atomic_path(path) as temporary, open(temporary, "wb") as file:
         text = json.dumps(facts | {"stamp": stamp})
@@ -238,6 +238,8 @@ def describe(post: Posterior, truth: Truth) -> dict[str, Any]:
         "log_evidence": round(post.log_evidence, 3),
         "khat": round(d.khat, 3),
         "ess": round(d.ess),
+        "missed_mass": round(d.missed_mass, 4),
+        "p_value": d.predictive_p_value,
         "chi_squared": round(float(d.reduced_chi_squared or np.nan), 4),
         "forward_equivalents": d.forward_equivalents,
         "weights": [round(float(weight), 4) for weight in post.weights[:4]],
