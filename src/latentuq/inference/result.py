@@ -160,10 +160,6 @@ class Inference(eqx.Module):
     diagnostics: Diagnostics = eqx.field(static=True)
     verdict: str = eqx.field(static=True)
 
-    def responsibilities(self, u: Float[Array, " dim"]) -> Float[Array, " modes"]:
-        """Probability that a posterior draw at u belongs to each mode, w_k q_k(u) / q(u)."""
-        return self.proposal.mixture.responsibilities(u) @ self.membership
-
     @property
     def map_index(self) -> int:
         """Index of the deepest mode."""

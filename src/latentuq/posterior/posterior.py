@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, Key
 from latentuq.arrays import read_real
 from latentuq.errors import UserError
 from latentuq.inference.importance import expectation
+from latentuq.inference.mixture import Mixture
 from latentuq.inference.result import Diagnostics, Inference
 from latentuq.posterior.dataset import Contents, SavedImages, make_dataset, make_samples
 from latentuq.posterior.file import write_posterior
@@ -135,8 +136,12 @@ class Posterior:
         return self.inference.diagnostics
 
     def responsibilities(self, u: ArrayLike) -> Float[Array, "*batch modes"]:
-        """Probability that a posterior draw at u belongs to each mode, for any batch of u."""
-        return self._over_batch(jax.vmap(self.inference.responsibilities), u)
+        """Probability that a posterior draw at u belongs to each mode, w_k q_k(u) / q(u).
+
+        For any batch of u.
+        """
+        mixture, membership = self.inference.proposal.mixture, self.inference.membership
+        return self._over_batch(lambda us: _responsibilities(mixture, membership, us), u)
 
     def log_prob(self, u: ArrayLike) -> Float[Array, "*batch"]:
         """Normalised log posterior density, log_density(u) - log_evidence, for any batch of u."""
@@ -322,6 +327,13 @@ def _evaluate(
     fn: Callable[[Float[Array, " dim"]], Array], us: Float[Array, "n dim"]
 ) -> Float[Array, "n ..."]:
     return jax.vmap(fn)(us)
+
+
+@program
+def _responsibilities(
+    mixture: Mixture, membership: Float[Array, "components modes"], us: Float[Array, "n dim"]
+) -> Float[Array, "n modes"]:
+    return jax.vmap(mixture.responsibilities)(us) @ membership
 
 
 @program
