@@ -48,6 +48,21 @@ def test_alarms_are_counted_and_continued(prior, quick, tmp_path):
         assert facts[alarm]["out of model"] == 1
 
 
+def test_what_is_no_digit_raises_the_alarm(prior, tmp_path, monkeypatch):
+    """The study itself, on the digits that come along; the garments do not."""
+
+    def digits():
+        return iter(np.asarray(lu.load_digits().images, np.float32))
+
+    monkeypatch.setattr(alarms, "_digits", digits)
+    shown = {name: make for name, make in alarms.SETS.items() if name != "garments"}
+    monkeypatch.setattr(alarms, "SETS", shown | {"digits": digits})
+    rows = json.loads(run_alarms(prior, 2, tmp_path).read_text())["rows"]
+    facts = describe_alarms(rows)["verdict"]
+    assert facts["digits"] == [0, 0, 2]
+    assert facts["out of model"] == 1
+
+
 def test_an_inference_that_fails_is_an_alarm_of_the_verdict_alone():
     row = {"set": "digits", "verdict": "unreliable", "p_value": 0.5, "log_evidence": 1.0}
     facts = describe_alarms([row, row | {"set": "garments", "p_value": 0.001}])

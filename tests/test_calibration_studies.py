@@ -57,14 +57,39 @@ def test_rows_are_saved_and_continued(prior, quick, tmp_path):
         run_study(study, prior, 3, tmp_path, seed=1)
 
 
-def test_real_rows_are_continued(prior, quick, tmp_path, monkeypatch):
-    images = np.tile(load_digits().digit(6), (5200, 1, 1))
-    data = SimpleNamespace(test_images=images, test_labels=np.full(5200, 4))
+@pytest.fixture
+def digits(monkeypatch):
+    """The digits that come along stand for the test set, again and again."""
+    found = load_digits()
+    data = SimpleNamespace(
+        test_images=np.resize(found.images, (5200, 28, 28)),
+        test_labels=np.resize(found.labels, 5200),
+    )
     monkeypatch.setattr("latentuq.data.load_dataset", lambda name: data)
+    return found
+
+
+def test_real_rows_are_continued(prior, quick, digits, tmp_path):
     study = Study("real", "solidmask", "signal-dependent")
-    run_study(study, prior, 1, tmp_path)
+    first = json.loads(run_study(study, prior, 1, tmp_path).read_text())["rows"]
     rows = json.loads(run_study(study, prior, 2, tmp_path).read_text())["rows"]
-    assert [row["label"] for row in rows] == [4, 4]
+    assert rows[:1] == first
+    assert [row["label"] for row in rows] == [
+        digits.labels[number % len(digits.labels)] for number in unseen_images(5200)[:2]
+    ]
+
+
+def test_a_small_study_of_real_images(prior, digits, tmp_path):
+    """The study itself; a factor of two in the variance of the noise would show in chi-squared."""
+    study = Study("real", "masknoise05", prior.model_error_name)
+    rows = json.loads(run_study(study, prior, 6, tmp_path).read_text())["rows"]
+    facts = describe(rows)
+    assert facts["unreliable"] <= 1
+    assert 0.8 < facts["uncertain 90%"][0] < 0.99
+    assert 0.3 < facts["uncertain 50%"][0] < 0.8
+    assert facts["uncertain_inked 90%"][0] > 0.7
+    assert np.median([row["chi_squared"] for row in rows]) == pytest.approx(1, abs=0.15)
+    assert np.mean([row["classes"][row["label"]] for row in rows]) > 0.4
 
 
 def test_images_that_were_looked_at_are_left_out():
