@@ -50,12 +50,12 @@ def fake(monkeypatch, posts):
 
     methods = {
         "latentuq": Method("ours", method(0.0, 50.0, 2.0)),
-        "far": Method("far away", method(3.0, None, 8.0), slow=True),
+        "far": Method("far away", method(3.0, None, 8.0), repeats=1),
         "refuses": Method("refuses", refuse),
     }
     for module in ("run", "page"):
         monkeypatch.setattr(f"latentuq.bench.{module}.METHODS", methods)
-    monkeypatch.setattr(bench_run, "_compiled", lambda prior, corruption, seed: posts[corruption])
+    monkeypatch.setattr(bench_run, "_compiled", lambda prior, name, seed: (posts[name], 9.0))
     monkeypatch.setattr(bench_run, "mode_masses", own_masses)
     return methods
 
@@ -79,7 +79,8 @@ def test_cells_are_measured_once_and_written(prior, posts, fake, tmp_path):
     seen = []
     arguments = (prior, references(posts), path, [*fake], [*posts], 2)
     cells = run_bench(*arguments, report=lambda name, cell: seen.append(name))
-    assert len(cells) == len(seen) == 2 * (2 + 1 + 2)
+    assert len(seen) == 2 * (2 + 1 + 2)
+    assert {*cells} - {*seen} == {f"compiling {name}" for name in posts}
     ours, far = cells["latentuq solidmask 0"], cells["far solidmask 0"]
     assert ours["evidence_gap"] == pytest.approx(-1)
     assert far["evidence_gap"] is None
@@ -91,9 +92,32 @@ def test_cells_are_measured_once_and_written(prior, posts, fake, tmp_path):
     page = write_page(
         cells, json.loads(path.read_text())["setup"], tmp_path, "a command"
     ).read_text()
-    assert "| far away | 8.00 |  | 4.00 |" in page
+    assert "| far away | 8.00 |  | 4.00 | 1.0 |" in page
+    # Ours compile before anything is timed.
+    assert "| ours | 2.00 | 2.00-2.00 | 1.00 | 10.0 |" in page
     assert "refuses" not in page
     assert (tmp_path / "bench.png").stat().st_size > 10_000
+
+
+def test_a_small_comparison(prior, request, tmp_path):
+    """The comparison itself, on the problem with one mode."""
+    published = request.config.rootpath / "docs" / "results" / "references.safetensors"
+    truth = read_references(published, prior)
+    methods = ["latentuq", "laplace"]
+    path = tmp_path / "bench.json"
+    cells = run_bench(prior, truth, path, methods, ["blur"], 1)
+    ours, laplace = (cells[f"{method} blur 0"] for method in methods)
+    assert ours["verdict"] in ("reliable", "refined")
+    assert ours["ess"] > 300
+    assert cells["compiling blur"]["seconds"] >= 0
+    assert abs(ours["evidence_gap"]) < 0.15
+    assert ours["two_sample_accuracy"] < 0.58
+    assert abs(laplace["evidence_gap"]) > abs(ours["evidence_gap"])
+    assert laplace["two_sample_accuracy"] > ours["two_sample_accuracy"] + 0.1
+    setup = json.loads(path.read_text())["setup"]
+    page = write_page(cells, setup, tmp_path, "a command").read_text()
+    assert "model error\n`low-rank`" in page
+    assert f"1 {ours['verdict']}" in page
 
 
 def test_the_page_shows_stages_and_growth(tmp_path):
@@ -101,17 +125,22 @@ def test_the_page_shows_stages_and_growth(tmp_path):
     ours |= {"evidence_gap": 0.1, "weight_gap": 0.0, "two_sample_accuracy": 0.5}
     ours |= {"reference_weight_error": 0.002, "reference_weight_khat": 0.4}
     ours |= {"energy": 1.0, "crps": 0.1, "stages": {"search": 0.5, "refine": 1.5}}
+    ours |= {"verdict": "refined", "khat": 0.61, "ess": 812.3}
     grown = {"seconds": 3.0, "forward_equivalents": 1e6, "modes": 2}
     cells = {
         "latentuq blur 0": ours,
+        "latentuq blur 1": ours | {"verdict": "unreliable"},
         "machine": {"matmul_gflops": 100.0, "forward_mflop": {"blur": 0.25}},
         "dimension 32": grown | {"refinements": 1, "verdict": "refined"},
         "starts 64": grown,
     }
-    setup = {"model": "m", "model_checksum": "0123456789abcdef"}
+    setup = {"model": "m", "model_checksum": "0123456789abcdef", "model_error": "low-rank"}
     page = write_page(cells, setup, tmp_path, "a command").read_text()
     # 0.4 million evaluations of 0.25 MFLOP in 2 s are 50 GFLOP/s.
-    assert "| `blur` | 2.00 | 0.50 | 0.00 | 1.50 | 0.00 | 50% |" in page
+    assert (
+        "| `blur` | 2.00 | 0.50 | 0.00 | 1.50 | 0.00 | 1 refined, 1 unreliable | 0.61 | 812 | 50% |"
+        in page
+    )
     assert "with standard errors of\n`blur` 0.002 (k-hat 0.40)" in page
     assert "| dimension 32 | 3.00 | 1.000 | 2 | 1 | refined |" in page
     assert "| starts 64 | 3.00 | 1.000 | 2 |  |  |" in page
@@ -124,12 +153,18 @@ def test_the_page_holds_times_against_the_bars(tmp_path):
         "latentuq blur 0": run | {"seconds": 2.0, "evidence_gap": 0.1},
         "adam-batched blur 0": run | {"seconds": 5.0, "evidence_gap": 1.0},
         "smc blur 0": run | {"seconds": 8.0, "evidence_gap": -0.3},
+        "laplace blur 0": run | {"seconds": 1.0, "evidence_gap": -0.05},
+        "miwae blur 0": run | {"seconds": 2.0, "evidence_gap": -7.0, "two_sample_accuracy": 0.9},
     }
-    setup = {"model": "m", "model_checksum": "0123456789abcdef"}
+    setup = {"model": "m", "model_checksum": "0123456789abcdef", "model_error": "low-rank"}
     page = write_page(cells, setup, tmp_path, "a command").read_text()
     assert "| paper's Adam recipe, batched | 3 | 2.5 |" in page
     # Nine runs have the error of one of ours; with a shared plan they cost five calls.
     assert "| SMC from the prior, at equal error | 10 | 20.0 |" in page
+    # One mode, so that there are no weights to compare.
+    assert "| `blur` | Laplace at our modes | 0.50 | 0.050 (0.100) |  | 0.500 (0.500) |" in page
+    assert "| `blur` | MIWAE | 1.00 | 7.000 (0.100) |  | 0.900 (0.500) |" in page
+    assert "ours are smaller in 2 of 4" in page
 
 
 def test_scaling_cells_are_measured_once(prior):

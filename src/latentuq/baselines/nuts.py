@@ -45,7 +45,7 @@ def nuts(
     dim: int,
     *,
     chains: int = 8,
-    warmup: int = 500,
+    warmup: int = 1000,
     draws: int = 500,
     starts: ArrayLike | None = None,
     scale: float = 1.0,

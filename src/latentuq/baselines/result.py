@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Shaped
 
 from latentuq.errors import UserError
 
@@ -36,7 +36,7 @@ class BaselineResult:
     compile_seconds: float
     gradients: int
     forward_equivalents: int
-    history: Mapping[str, Float[np.ndarray, "..."]] = field(default_factory=dict)
+    history: Mapping[str, Shaped[np.ndarray, "..."]] = field(default_factory=dict)
 
 
 class PooledEvidence(NamedTuple):

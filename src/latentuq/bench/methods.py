@@ -1,4 +1,4 @@
-"""Every method that is compared, with its authors' recommended settings."""
+"""Every method that is compared; docs/comparison.md says where its settings come from."""
 
 import dataclasses
 import time
@@ -19,6 +19,9 @@ DRAWS = 4096
 
 STAGE = "seconds in "
 """How the history of our own runs names the time of each stage."""
+
+CERTIFICATE = ("verdict", "khat", "ess")
+"""What else it names."""
 
 
 class Task(NamedTuple):
@@ -46,11 +49,13 @@ class Method:
         title: For tables and figures.
         run: Takes a key and a task.
         slow: Takes minutes per problem; left out unless asked for.
+        repeats: Most runs on a problem; None: as many as are asked for.
     """
 
     title: str
     run: Run
     slow: bool = False
+    repeats: int | None = None
 
 
 def run_ours(budget: str) -> Run:
@@ -79,7 +84,10 @@ def run_ours(budget: str) -> Run:
             gradients=d.counts.gradients,
             forward_equivalents=d.forward_equivalents,
             history={
-                f"{STAGE}{stage}": np.array([seconds]) for stage, seconds in d.seconds.items()
+                **{f"{STAGE}{stage}": np.array(seconds) for stage, seconds in d.seconds.items()},
+                "verdict": np.array(post.verdict.split(":")[0]),
+                "khat": np.array(d.khat),
+                "ess": np.array(d.ess),
             },
         )
 
@@ -102,9 +110,9 @@ def _laplace(key: Key[Array, ""], task: Task) -> BaselineResult:
     return dataclasses.replace(result, seconds=result.seconds + seconds)
 
 
-def _adam(batched: bool) -> Run:
+def _adam(batched: bool, short: bool = False) -> Run:
     def run(key: Key[Array, ""], task: Task) -> BaselineResult:
-        from latentuq.baselines.adam import adam_recipe
+        from latentuq.baselines.adam import SHORT_STEPS, STEPS, adam_recipe
 
         problem = task.problem
         return adam_recipe(
@@ -112,6 +120,7 @@ def _adam(batched: bool) -> Run:
             problem.log_density,
             problem.dim,
             starts=task.starts,
+            steps=SHORT_STEPS if short else STEPS,
             batched=batched,
             draws=DRAWS,
         )
@@ -181,18 +190,19 @@ METHODS = {
     "preview": Method("latentuq, preview", run_ours("preview")),
     "laplace": Method("Laplace at our modes", _laplace),
     "adam-batched": Method("paper's Adam recipe, batched", _adam(batched=True)),
-    "adam": Method("paper's Adam recipe, as published", _adam(batched=False), slow=True),
+    "adam-short": Method("paper's Adam recipe, batched, short", _adam(batched=True, short=True)),
+    "adam": Method("paper's Adam recipe, as published", _adam(batched=False), slow=True, repeats=3),
     "mean-field": Method("mean-field SVI, fast", _svi("mean-field")),
     "full-rank": Method("full-rank SVI, fast", _svi("full-rank")),
     "mean-field-paper": Method(
-        "mean-field SVI, paper's settings", _svi("mean-field", published=True), slow=True
+        "mean-field SVI, paper's settings", _svi("mean-field", published=True), slow=True, repeats=1
     ),
     "full-rank-paper": Method(
-        "full-rank SVI, paper's settings", _svi("full-rank", published=True), slow=True
+        "full-rank SVI, paper's settings", _svi("full-rank", published=True), slow=True, repeats=1
     ),
     "pathfinder": Method("Pathfinder", _pathfinder),
-    "nuts": Method("NUTS from the prior", _nuts(from_modes=False), slow=True),
-    "nuts-modes": Method("NUTS from our modes", _nuts(from_modes=True), slow=True),
+    "nuts": Method("NUTS from the prior", _nuts(from_modes=False), slow=True, repeats=1),
+    "nuts-modes": Method("NUTS from our modes", _nuts(from_modes=True), slow=True, repeats=1),
     "smc": Method("SMC from the prior", _smc),
     "miwae": Method("MIWAE", _miwae),
     "pseudo-gibbs": Method("pseudo-Gibbs", _pseudo_gibbs),

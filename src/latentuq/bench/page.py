@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from latentuq.bench.methods import METHODS
-from latentuq.bench.run import Cells
+from latentuq.bench.run import COMPILING, Cells
 from latentuq.experiments import EXPERIMENTS
 from latentuq.files import atomic_path
 from latentuq.markdown import table
@@ -15,7 +15,10 @@ from latentuq.results import commits
 # Colour-blind-safe (Okabe and Ito), one per problem.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
 _STAGES = ("search", "fit", "refine", "certify")
-_MARKERS = "o^sDv<>Pp*hXdH+x12"
+_MARKERS = "o^sDv<>Pp*hX+x12|_34"
+# Errors below are drawn there.
+_LEAST_DRAWN = 0.005
+_PARTS = {"evidence_gap": "evidence", "weight_gap": "weights", "two_sample_accuracy": "two-sample"}
 # How many times as long as ours a method is expected to take.
 _BARS = {"full-rank-paper": 50, "adam": 20, "adam-batched": 3}
 _EQUAL_ERROR_BAR = 10
@@ -30,27 +33,34 @@ def write_page(cells: Cells, setup: dict[str, Any], folder: Path, command: str) 
     text = f"""# Our inference beside the others
 
 Written by `{command}` from [bench.json](bench.json) ({commits(cells.values())}), prior
-`{setup["model"]}` (sha256 {setup["model_checksum"][:12]}). Every method ran in one process, or a
-few if the run was resumed, one after the other and then all again. {_repeats(cells, done)} Times
-are medians without compilation, which is listed apart. Ground truth:
-[references.md](references.md).
+`{setup["model"]}` (sha256 {setup["model_checksum"][:12]}) with the model error
+`{setup["model_error"]}`, that of the ground truth ([references.md](references.md)). All methods ran
+in one process, or a few if the run was resumed, one after the other and then all again.
+{_repeats(cells, done)} Times are medians without compilation, which is listed apart. Our settings
+were chosen on image posteriors that include these four ([inference.md](../inference.md)).
 
 ![Error against time](bench.png)
+
+On the grey line: that error or a smaller one.
 
 {summary(cells, done)}
 
 {_bars(cells, done)}
 
+{_not_slower(cells, done)}
+
 {sections}
 
 {_costs(cells, done)}
 
-`evidence`: ln evidence minus the reference's; SVI and cross-coding give lower bounds, NUTS and the
+`time`: relative to ours. `compile s`: of the first run; what an earlier problem or method has
+compiled is not compiled again. `Mfe`: million evaluations of the density, a gradient counted as
+three; Laplace's are without those of our search, which its time includes. `evidence`: median
+distance of ln evidence from the reference's; SVI and cross-coding give lower bounds, NUTS and the
 Gibbs samplers none. `weights`: largest error of the masses of the two heaviest modes, counted on a
-method's draws{_mass_errors(cells, done)}. `two-sample`:
-accuracy of a classifier that tells at most 1,000 of them, repeats left out, from the reference's
-(0.5: it cannot). `energy`, `CRPS`:
-scores of the true image, model error included; lower is better. `time`: relative to ours.
+method's draws{_mass_errors(cells, done)}. `two-sample`: accuracy of a classifier that tells at most
+1,000 of them, repeats left out, from the reference's (0.5: it cannot). `energy`, `CRPS`: scores of
+the true image, model error included; lower is better.
 """
     page = folder / "bench.md"
     with atomic_path(page) as temporary:
@@ -123,10 +133,10 @@ def _problem(cells: Cells, corruption: str) -> str:
                 f"{np.median(seconds):.2f}",
                 f"{min(seconds):.2f}-{max(seconds):.2f}" if len(runs) > 1 else "",
                 f"{np.median(seconds) / ours:.2f}",
-                f"{median(runs, 'compile_seconds'):.1f}",
+                f"{_compile_seconds(cells, name, corruption):.1f}",
                 f"{median(runs, 'gradients') / 1e3:.0f}",
                 f"{median(runs, 'forward_equivalents') / 1e6:.2f}",
-                _signed(median(runs, "evidence_gap")),
+                _decimal(_size(runs, "evidence_gap")),
                 f"{median(runs, 'weight_gap'):.3f}",
                 f"{median(runs, 'two_sample_accuracy'):.3f}",
                 f"{median(runs, 'energy'):.3f}",
@@ -140,12 +150,19 @@ def _problem(cells: Cells, corruption: str) -> str:
     return f"{heading}\n\n{experiment.summary}\n\n{table(titles, rows)}"
 
 
-def _signed(value: float) -> str:
-    return "" if np.isnan(value) else f"{value:+.2f}"
+def _compile_seconds(cells: Cells, method: str, corruption: str) -> float:
+    """Of the first run; ours begins before the others, which need its modes."""
+    seconds = max(run["compile_seconds"] for run in _runs(cells, method, corruption))
+    ahead = cells.get(f"{COMPILING} {corruption}", {}) if method == "latentuq" else {}
+    return seconds + ahead.get("seconds", 0.0)
+
+
+def _decimal(value: float, digits: int = 3) -> str:
+    return "" if np.isnan(value) else f"{value:.{digits}f}"
 
 
 def summary(cells: Cells, done: list[str]) -> str:
-    """Speed ratios, smallest over the problems, and whether anything faster is as accurate."""
+    """Ratios of time over the problems, and on how many of them a method is less accurate."""
     rows = []
     for name, method in METHODS.items():
         ratios, errors = [], []
@@ -154,12 +171,7 @@ def summary(cells: Cells, done: list[str]) -> str:
             if not ours or not theirs or name == "latentuq":
                 continue
             ratios.append(median(theirs, "seconds") / median(ours, "seconds"))
-            errors.append(
-                [
-                    _size(theirs, part) > _size(ours, part)
-                    for part in ("evidence_gap", "weight_gap", "two_sample_accuracy")
-                ]
-            )
+            errors.append([_size(theirs, part) > _size(ours, part) for part in _PARTS])
         if ratios:
             worse = np.array(errors)
             rows.append(
@@ -176,22 +188,26 @@ def summary(cells: Cells, done: list[str]) -> str:
 {table([*titles, "two-sample worse"], rows)}
 
 Time relative to ours over the problems, and on how many of them the method's median error is larger
-than ours (a method without evidence is not counted as worse)."""
+than ours (a method without evidence is not counted as worse; where there is one mode, everybody's
+weights are right)."""
 
 
 def _bars(cells: Cells, done: list[str]) -> str:
     """Ratios of time beside what we set out to reach, problem by problem."""
     rows = []
-    for name, bar in _BARS.items():
-        ratios = [_ratio(cells, name, corruption) for corruption in done]
+
+    def add(method: str, note: str, bar: str, ratios: list[float]) -> None:
         if not np.all(np.isnan(ratios)):
-            rows.append([METHODS[name].title, str(bar), *map(_times, ratios)])
+            title = METHODS[method].title + note
+            rows.append([title, bar, *(_decimal(ratio, 1) for ratio in ratios)])
+
+    for name, bar in _BARS.items():
+        add(name, "", str(bar), [_ratio(cells, name, each) for each in done])
     repeats = equal_error_runs(cells, done)
-    if not np.isnan(repeats):
-        # Half of a call of SMC is its plan, which its repetitions may share.
-        ratios = [0.5 * (1 + repeats) * _ratio(cells, "smc", corruption) for corruption in done]
-        title = f"{METHODS['smc'].title}, at equal error"
-        rows.append([title, str(_EQUAL_ERROR_BAR), *map(_times, ratios)])
+    ratios = [_equal_error_ratio(cells, each, repeats) for each in done]
+    add("smc", ", at equal error", str(_EQUAL_ERROR_BAR), ratios)
+    ratios = [_equal_error_ratio(cells, each, equal_error_runs(cells, [each])) for each in done]
+    add("smc", ", at that problem's equal error", "", ratios)
     if not rows:
         return ""
     return f"""## What we set out to reach
@@ -205,9 +221,46 @@ of the references, is {repeats:.1f} times ours; so many of its runs, which may s
 as a run, have our error."""
 
 
+def _not_slower(cells: Cells, done: list[str]) -> str:
+    """Errors of the methods that take no longer than ours, beside our own."""
+    rows, better = [], []
+    for corruption in done:
+        ours = _runs(cells, "latentuq", corruption)
+        for name, method in METHODS.items():
+            theirs, ratio = _runs(cells, name, corruption), _ratio(cells, name, corruption)
+            if name in ("latentuq", "preview") or not theirs or not ratio <= 1:
+                continue
+            row = [f"`{corruption}`", method.title, f"{ratio:.2f}"]
+            for part in _PARTS:
+                pair = _size(theirs, part), _size(ours, part)
+                told = not np.any(np.isnan(pair)) and (part != "weight_gap" or _has_modes(ours))
+                row.append(f"{pair[0]:.3f} ({pair[1]:.3f})" if told else "")
+                if told:
+                    better.append(pair[1] < pair[0])
+            rows.append(row)
+    if not rows:
+        return ""
+    return f"""## Beside what is not slower
+
+{table(["problem", "method", "time", *_PARTS.values()], rows)}
+
+Median errors, ours in brackets; ours are smaller in {sum(better)} of {len(better)}. Where there is
+one mode, weights are left out."""
+
+
+def _has_modes(runs: list[dict[str, Any]]) -> bool:
+    """Whether there are several: the masses of one are known without error."""
+    return median(runs, "reference_weight_error") > 0
+
+
 def _ratio(cells: Cells, method: str, corruption: str) -> float:
     theirs, ours = (_runs(cells, name, corruption) for name in (method, "latentuq"))
     return median(theirs, "seconds") / median(ours, "seconds")
+
+
+def _equal_error_ratio(cells: Cells, corruption: str, repeats: float) -> float:
+    """Half of a call of SMC is its plan, which its repetitions may share."""
+    return 0.5 * (1 + repeats) * _ratio(cells, "smc", corruption)
 
 
 def equal_error_runs(cells: Cells, done: list[str]) -> float:
@@ -223,10 +276,6 @@ def equal_error_runs(cells: Cells, done: list[str]) -> float:
     return max(1.0, squares[0] / squares[1])
 
 
-def _times(ratio: float) -> str:
-    return "" if np.isnan(ratio) else f"{ratio:.1f}"
-
-
 def _costs(cells: Cells, done: list[str]) -> str:
     """Where our time goes, and how it grows."""
     machine = cells.get("machine", {})
@@ -239,14 +288,20 @@ def _costs(cells: Cells, done: list[str]) -> str:
         seconds = median(runs, "seconds")
         row = [f"`{corruption}`", f"{seconds:.2f}"]
         row += [f"{np.median([stage.get(name, 0) for stage in stages]):.2f}" for name in _STAGES]
+        row += [
+            _verdicts(runs),
+            _decimal(median(runs, "khat"), 2),
+            _decimal(median(runs, "ess"), 0),
+        ]
         if machine:
             pass_mflop = machine["forward_mflop"][corruption]
             rate = median(runs, "forward_equivalents") * pass_mflop / seconds / 1e3
             row.append(f"{rate / machine['matmul_gflops']:.0%}")
         rows.append(row)
-    text = "## Where the time goes"
+    text = "## Where the time goes, and what we say of the answer"
     if rows:
-        titles = ["problem", "seconds", *_STAGES, *(["of the matmul rate"] if machine else [])]
+        titles = ["problem", "seconds", *_STAGES, "verdicts", "k-hat", "ESS"]
+        titles += ["of the matmul rate"] if machine else []
         text += f"\n\n{table(titles, rows)}"
     if machine:
         passes = machine["forward_mflop"].values()
@@ -282,8 +337,13 @@ of that many prior draws on `masknoise05`."""
     return text if rows or machine or grown else ""
 
 
+def _verdicts(runs: list[dict[str, Any]]) -> str:
+    found = [run["verdict"] for run in runs if "verdict" in run]
+    return ", ".join(f"{found.count(word)} {word}" for word in sorted(set(found)))
+
+
 def save_figure(cells: Cells, path: Path) -> None:
-    """Two-sample accuracy above one half against time, all methods, log-log."""
+    """Two-sample accuracy above one half, and error of the evidence, against time, log-log."""
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
@@ -304,7 +364,7 @@ def save_figure(cells: Cells, path: Path) -> None:
                 ours = name == "latentuq"
                 axis.plot(
                     median(runs, "seconds"),
-                    max(error, 0.005),
+                    max(error, _LEAST_DRAWN),
                     marker,
                     color=colour,
                     markersize=11 if ours else 6,
@@ -313,6 +373,7 @@ def save_figure(cells: Cells, path: Path) -> None:
                 if (marker, method.title) not in shown:
                     shown.append((marker, method.title))
         axis.set(xscale="log", yscale="log", xlabel="seconds", ylabel=label)
+        axis.axhline(_LEAST_DRAWN, color="0.7", lw=0.8, zorder=0)
         axis.grid(alpha=0.25, which="both", linewidth=0.5)
     handles = [
         Line2D([], [], color=c, lw=4, label=n) for c, n in zip(_COLOURS, EXPERIMENTS, strict=True)

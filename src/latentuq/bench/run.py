@@ -1,6 +1,7 @@
 """Runs methods on problems, measures each against ground truth, and saves cells as they finish."""
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from latentuq.baselines import BaselineResult
-from latentuq.bench.methods import DRAWS, METHODS, STAGE, Task
+from latentuq.bench.methods import CERTIFICATE, DRAWS, METHODS, STAGE, Task
 from latentuq.bench.references import MODEL_ERROR, Reference
 from latentuq.bench.sharpening import SHARPENING, Masses, mode_masses
 from latentuq.calibration.statistics import crps, energy_score
@@ -27,6 +28,9 @@ from latentuq.results import commit, read_results
 from latentuq.two_sample import FEWEST_DRAWS, two_sample_accuracy
 
 Cells = dict[str, dict[str, Any]]
+
+COMPILING = "compiling"
+"""How the cells of our own compilation are named, before the problem."""
 
 _IMAGES = 400
 # Most draws of either sample that a classifier is to tell apart.
@@ -58,8 +62,8 @@ def run_bench(
 ) -> Cells:
     """Measures what is missing: all methods on all problems, then all again.
 
-    Slow methods are run once. A method that does not apply to a problem has an `error` in place of
-    its numbers.
+    Some methods are run less often, see `Method.repeats`. A method that does not apply to a problem
+    has an `error` in place of its numbers.
 
     Args:
         prior: Of all problems.
@@ -67,7 +71,7 @@ def run_bench(
         path: The JSON file of the cells.
         methods: Names in `METHODS`.
         corruptions: Names in `EXPERIMENTS`, each with the paper's image.
-        repeats: Of the methods that are not slow.
+        repeats: Of each method, unless it has a limit of its own.
         seed: Of the first repeat.
         report: Called with the name and the contents of each new cell.
     """
@@ -80,10 +84,12 @@ def run_bench(
         for corruption in corruptions:
             for method in methods:
                 name = cell_name(method, corruption, repeat)
-                if name in cells or (repeat and METHODS[method].slow):
+                if name in cells or repeat >= (METHODS[method].repeats or repeats):
                     continue
                 if corruption not in truths:
-                    post = _compiled(prior, corruption, seed)
+                    post, seconds = _compiled(prior, corruption, seed)
+                    compiling = {"seconds": seconds, "commit": version}
+                    cells.setdefault(f"{COMPILING} {corruption}", compiling)
                     reference = references[corruption, EXPERIMENTS[corruption].image]
                     # Seeds that no run has.
                     truths[corruption] = find_truth(jax.random.key(seed + 2000), post, reference)
@@ -109,13 +115,19 @@ def make_setup(prior: GenerativePrior, seed: int) -> dict[str, Any]:
     }
 
 
-def _compiled(prior: GenerativePrior, corruption: str, seed: int) -> Posterior:
-    """Our posterior of a problem, from a second run: nothing is left to compile in a third."""
+def _compiled(prior: GenerativePrior, corruption: str, seed: int) -> tuple[Posterior, float]:
+    """Our posterior of a problem, with nothing left to compile, and how long compiling took."""
     image = load_digits().digit(EXPERIMENTS[corruption].image)
     problem = make_problem(prior, corruption, image)
-    solve(jax.random.key(seed + 1000), problem)
-    solve(jax.random.key(seed), problem, budget="preview")
-    return solve(jax.random.key(seed), problem)
+    key = jax.random.key(seed)
+
+    def timed() -> tuple[Posterior, float]:
+        start = time.perf_counter()
+        return solve(key, problem), time.perf_counter() - start
+
+    (_, first), (post, second) = timed(), timed()
+    solve(key, problem, budget="preview")
+    return post, max(0.0, first - second)
 
 
 class Truth(NamedTuple):
@@ -152,13 +164,17 @@ def measure(key: Key[Array, ""], method: str, corruption: str, truth: Truth) -> 
         return {"error": str(error)}
     image = load_digits().digit(EXPERIMENTS[corruption].image)
     stages = {
-        name.removeprefix(STAGE): round(float(value[0]), 3)
+        name.removeprefix(STAGE): round(float(value), 3)
         for name, value in result.history.items()
         if name.startswith(STAGE)
+    }
+    certificate = {
+        name: result.history[name].item() for name in CERTIFICATE if name in result.history
     }
     return {
         "seconds": result.seconds,
         "stages": stages,
+        **certificate,
         "compile_seconds": result.compile_seconds,
         "gradients": result.gradients,
         "forward_equivalents": result.forward_equivalents,

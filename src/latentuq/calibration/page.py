@@ -13,11 +13,13 @@ from latentuq.calibration.studies import METHODS, STUDIES, Study
 from latentuq.calibration.summary import (
     Rows,
     check_uniformity,
+    check_weights,
     class_noise,
     class_reliability,
     coverage,
     histogram,
     mode_reliability,
+    rank_distance,
     top_class_reliability,
 )
 from latentuq.errors import UserError
@@ -28,6 +30,8 @@ from latentuq.prior.model_error import LOW_RANK, SIGNAL_DEPENDENT
 from latentuq.results import commits
 
 _MODEL_ERRORS = ("scalar", "per-pixel", LOW_RANK, SIGNAL_DEPENDENT)
+# Weights of modes this far from 0 and 1 are shown by themselves.
+_DOUBTFUL = 0.1
 # Colour-blind-safe (Okabe and Ito), one per corruption.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
 
@@ -94,6 +98,7 @@ def _simulated(studies: Studies) -> str:
             continue
         shown += found
         uniform, covered = check_uniformity(found), coverage(found, "hidden")
+        doubtful = mode_reliability(found, _DOUBTFUL)
         rows.append(
             [
                 f"`{corruption}`",
@@ -102,6 +107,8 @@ def _simulated(studies: Studies) -> str:
                 f"{uniform.tarp:.3f}",
                 *(_percent(covered[level]) for level in LEVELS),
                 f"{mode_reliability(found).error:.3f}",
+                f"{doubtful.error:.3f} ({number})" if (number := doubtful.counts.sum()) else "",
+                f"{check_weights(found):.3f}",
                 str(_unreliable(found)),
             ]
         )
@@ -109,20 +116,24 @@ def _simulated(studies: Studies) -> str:
         return ""
     titles = ["corruption", "problems", "least p of ranks", "p of TARP"]
     titles += [f"{level:.0%} intervals" for level in LEVELS]
+    titles += ["error of mode weights", f"from {_DOUBTFUL:.0%} to {1 - _DOUBTFUL:.0%}"]
+    titles += ["p of weights", "unreliable"]
     return f"""## Data simulated from the model
 
-u from the prior, x and y from u, with the model error `{LOW_RANK}`, which is the one whose
-likelihood and simulation are the same Gaussian: this tests the inference. Measured at
+u from the prior, x and y from u, with the model error `{LOW_RANK}`: unlike the default's, its
+likelihood and simulation are the same Gaussian, so this tests the inference alone. Measured at
 {commits(shown)}.
 
-{table([*titles, "error of mode weights", "unreliable"], rows)}
+{table(titles, rows)}
 
 `least p of ranks`: the smallest of the Kolmogorov-Smirnov tests of the ranks of all latent
 dimensions, with that of TARP corrected for their number by Holm's method (bar 0.01). `intervals`:
 percentage of hidden pixels (of all pixels under the blur) that central intervals cover, ± standard
 error clustered by image (bar: within 3 points, or 3 standard errors). `error of mode weights`:
-expected calibration error of the stated weight of a mode holding the truth. The grey band in the
-figure holds 99 % of uniform ranks (Kolmogorov-Smirnov, one test, fewest problems)."""
+expected calibration error of the stated weight of a mode holding the truth, of all modes and of
+those that are neither nearly certain nor nearly empty (so many); `p of weights`: of the heaviest
+mode of each problem (chi-squared in bins of a tenth). The grey band in the figure holds 99 % of
+uniform ranks (Kolmogorov-Smirnov, one test, fewest problems)."""
 
 
 def _unreliable(rows: Rows) -> int:
@@ -150,6 +161,7 @@ def _real(studies: Studies) -> str:
                     _percent(groups["uncertain"][0.9]),
                     _percent(groups["uncertain_inked"][0.9]),
                     _percent(black[0.9]),
+                    f"{rank_distance(found):.2f}",
                     f"{np.mean([row['crps'] for row in found]):.4f}",
                     f"{np.mean([row['energy'] for row in found]):.3f}",
                     f"{class_reliability(found).error:.3f} ({noise[0]:.3f})",
@@ -162,7 +174,16 @@ def _real(studies: Studies) -> str:
     if not rows:
         return ""
     titles = ["corruption", "model error", "images", "50 %", "90 %", "90 %, inked", "90 %, black"]
-    titles += ["CRPS", "energy", "classes", "top class", "chi-squared", "p of TARP", "unreliable"]
+    titles += [
+        "ranks",
+        "CRPS",
+        "energy",
+        "classes",
+        "top class",
+        "chi-squared",
+        "p of TARP",
+        "unreliable",
+    ]
     return f"""## Real test images
 
 Digits of the test set in random order, without those that had a part in making the method; fresh
@@ -173,10 +194,13 @@ noise, images drawn with the model error. Measured at {commits(shown)}.
 `50 %`, `90 %`: coverage of hidden pixels whose posterior standard deviation is above 0.05 (bar: 86
 to 94 % by 90 % intervals); `inked`: those whose true value is above 0 (bar: 84 %); `black`: all
 hidden pixels whose true value is 0. Most hidden pixels are black and always covered, so an average
-over all of them would hide everything. `classes`, `top class`: expected calibration error of the
-probabilities that a classifier, applied to draws, gives to all digits and to the most probable one
-(bar 0.05), in brackets what chance alone makes of so few images. `chi-squared`: median of the
-reduced one."""
+over all of them would hide everything. `ranks`: largest distance of the distribution of their
+randomised ranks (the figure's histograms) from the uniform one. Few lie in the middle: a true pixel
+is black or white, and the model error a Gaussian around something grey. So intervals of 90 % are
+right, but the shape of what they summarise is not. `classes`, `top class`: expected calibration
+error of the probabilities that a classifier, applied to draws, gives to all digits and to the most
+probable one (bar 0.05), in brackets what chance alone makes of so few images. `chi-squared`: median
+of the reduced one. `p of TARP` has no bar here: no model made these images."""
 
 
 def _methods(studies: Studies) -> str:
@@ -215,7 +239,9 @@ at its fast settings, model error `{LOW_RANK}`. Measured at {commits(shown)}.
 
 {table(titles, rows)}
 
-`least p`: the smallest corrected p-value of all ranks (TARP's alone for real images)."""
+`least p`: the smallest corrected p-value of all ranks (TARP's alone for real images). SVI is too
+sure of itself: its intervals cover too little. Laplace's intervals are wide enough, but not where
+they should be: its scores are worse."""
 
 
 def _alarms(alarms: dict[str, Rows]) -> str:

@@ -91,11 +91,41 @@ def top_class_reliability(rows: Rows) -> Reliability:
     return reliability(stated.max(axis=1), stated.argmax(axis=1) == labels)
 
 
-def mode_reliability(rows: Rows) -> Reliability:
-    """Weights of modes against how often they hold the truth."""
+def mode_reliability(rows: Rows, least: float = 0.0) -> Reliability:
+    """Weights of modes against how often they hold the truth.
+
+    Args:
+        rows: Of a study of simulated data.
+        least: Weights below it, or above 1 - it, are left out: they are many, and easily right.
+    """
     stated = np.concatenate([row["weights"] for row in rows])
     happened = np.concatenate([row["mode_of_truth"] for row in rows])
-    return reliability(stated, happened)
+    kept = (stated >= least) & (stated <= 1 - least)
+    return reliability(stated[kept], happened[kept])
+
+
+def check_weights(rows: Rows, bins: int = 10) -> float:
+    """P-value of the heaviest modes' weights, one of each problem.
+
+    In bins of equal width, the number of truths that they hold against the sum of their weights,
+    in units of its binomial variance: chi-squared, and too large a p-value where modes overlap.
+    """
+    from scipy.stats import chi2
+
+    stated = np.array([max(row["weights"]) for row in rows])
+    held = np.array([row["mode_of_truth"][int(np.argmax(row["weights"]))] for row in rows])
+    place = np.minimum((stated * bins).astype(int), bins - 1)
+    excess = np.bincount(place, held - stated, bins)
+    variance = np.bincount(place, stated * (1 - stated), bins)
+    doubtful = variance > 0
+    terms = excess[doubtful] ** 2 / variance[doubtful]
+    return float(chi2.sf(terms.sum(), len(terms))) if len(terms) else 1.0
+
+
+def rank_distance(rows: Rows) -> float:
+    """Largest distance of the distribution of uncertain pixels' ranks from the uniform one."""
+    below = np.cumsum(histogram(rows)) / BINS
+    return float(np.max(np.abs(below - np.arange(1, BINS + 1) / BINS)))
 
 
 def describe(rows: Rows) -> dict[str, Any]:
@@ -117,6 +147,7 @@ def describe(rows: Rows) -> dict[str, Any]:
         facts["calibration error of top class"] = round(top_class_reliability(rows).error, 4)
     if "mode_of_truth" in rows[0]:
         facts["calibration error of weights"] = round(mode_reliability(rows).error, 4)
+        facts["p-value of weights"] = round(check_weights(rows), 4)
     if "verdict" in rows[0]:
         verdicts = [row["verdict"] for row in rows]
         facts["unreliable"] = verdicts.count("unreliable")

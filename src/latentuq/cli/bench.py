@@ -15,7 +15,7 @@ def bench(
         str, typer.Option(help="Names, separated by commas; 'all' includes the slow ones.")
     ] = "",
     corruptions: Annotated[str, typer.Option(help="Names, separated by commas.")] = "",
-    repeats: Annotated[int, typer.Option(min=1, help="Of the methods that are not slow.")] = 3,
+    repeats: Annotated[int, typer.Option(min=1, help="Of each method; slow ones have fewer.")] = 3,
     references: Annotated[
         Path, typer.Option(help="Ground truth, from benchmarks/references.py.")
     ] = Path("docs/results/references.safetensors"),
