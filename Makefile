@@ -43,10 +43,10 @@ models: env
 
 # Measures what is missing in docs/results and writes its pages.
 results: env-test
-	$(BIN)/python benchmarks/priors.py
-	$(BIN)/python benchmarks/references.py
-	$(BIN)/python benchmarks/inference.py
-	$(BIN)/python benchmarks/reports.py
+	$(BIN)/python -m studies.priors
+	$(BIN)/python -m studies.references
+	$(BIN)/python -m studies.inference
+	$(BIN)/python -m studies.reports
 	$(BIN)/latentuq bench --methods all --scaling -o docs/results
 	$(BIN)/latentuq reproduce -o docs/results
 

@@ -12,8 +12,8 @@ import pytest
 
 from latentuq.data.image_sets import ImageSet, make_image_set
 from latentuq.prior import FlowSize, VAESize
-from latentuq.training import FitConfig, ModelErrorConfig, TrainingConfig
-from latentuq.training.train import TrainedPrior, run_training
+from latentuq.prior.training import FitConfig, ModelErrorConfig, TrainingConfig
+from latentuq.prior.training.train import TrainedPrior, run_training
 
 # Two workers on two cores: each keeps to its own, since one XLA program hardly uses a second.
 if _worker := os.environ.get("PYTEST_XDIST_WORKER", "")[2:]:

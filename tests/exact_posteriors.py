@@ -7,14 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.stats
 
-from latentuq.exact import exact_posterior, linear_prior
+from latentuq.forward import RandomMask
 from latentuq.inference.importance import WeightedDraws, effective_sample_size
 from latentuq.inference.mixture import Defensive, gaussian_mixture
 from latentuq.inference.result import Counts, Diagnostics, Inference, ProbeRecord, SearchRecord
-from latentuq.noise import GaussianNoise
-from latentuq.operators import RandomMask
+from latentuq.likelihood.noise import GaussianNoise
 from latentuq.posterior import Posterior, make_posterior
 from latentuq.problem import InverseProblem
+from studies.exact import exact_posterior, linear_prior
 
 SHAPE = (6, 5)
 DIM = 3

@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from latentuq.exact import LinearDecoder
-from latentuq.noise import GaussianNoise
+from latentuq.likelihood.noise import GaussianNoise
 from latentuq.prior import Card, FlowSize, GenerativePrior, init_flow, make_model_error
 from latentuq.problem import InverseProblem
+from studies.exact import LinearDecoder
 
 SHAPE = (5, 4)
 DIM = 3

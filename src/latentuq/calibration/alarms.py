@@ -17,15 +17,15 @@ from latentuq.calibration.studies import (
     unseen_images,
     write_rows,
 )
-from latentuq.errors import UserError
-from latentuq.experiments import SHAPE
-from latentuq.noise import GaussianNoise
-from latentuq.operators import RegionMask
+from latentuq.core.cells import commit
+from latentuq.core.errors import UserError
+from latentuq.forward import RegionMask
+from latentuq.likelihood.noise import GaussianNoise
 from latentuq.posterior import solve
 from latentuq.posterior.misfit import WORST_FIT
 from latentuq.prior import GenerativePrior
 from latentuq.problem import InverseProblem
-from latentuq.results import commit
+from latentuq.problem.experiments import SHAPE
 
 STUDY = "alarms"
 NOISE = 0.2

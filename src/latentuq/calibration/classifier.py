@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Key
 
-from latentuq.errors import UserError
-from latentuq.networks import Linear, init_linear
-from latentuq.tensors import flatten, read_tensors, unflatten, write_tensors
+from latentuq.core.errors import UserError
+from latentuq.core.tensors import flatten, read_tensors, unflatten, write_tensors
+from latentuq.prior.networks import Linear, init_linear
 
 if TYPE_CHECKING:
     from latentuq.prior import GenerativePrior

@@ -15,18 +15,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from latentuq.baselines import BaselineResult
-from latentuq.baselines.laplace_mixture import laplace_mixture
-from latentuq.baselines.svi import Family, svi
 from latentuq.calibration.measure import DRAWS, Truth, measure_draws
-from latentuq.errors import UserError
-from latentuq.experiments import EXPERIMENTS, SHAPE
-from latentuq.files import atomic_path, make_folder
-from latentuq.noise import GaussianNoise
+from latentuq.core.cells import commit, read_results
+from latentuq.core.errors import UserError
+from latentuq.core.files import atomic_path, make_folder
+from latentuq.likelihood.noise import GaussianNoise
 from latentuq.posterior import Posterior, solve
 from latentuq.prior import GenerativePrior
 from latentuq.problem import InverseProblem
-from latentuq.results import commit, read_results
+from latentuq.problem.experiments import EXPERIMENTS, SHAPE
+from studies.baselines import BaselineResult
+from studies.baselines.laplace_mixture import laplace_mixture
+from studies.baselines.svi import Family, svi
 
 STUDIES = ("simulated", "real")
 LOOKED_AT = ((0, 1100), (5000, 5100))

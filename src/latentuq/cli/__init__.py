@@ -8,7 +8,7 @@ import warnings
 from typing import Any, NoReturn, cast
 
 from latentuq.cli.interrupts import insisting
-from latentuq.errors import UserError
+from latentuq.core.errors import UserError
 
 STARTED = time.perf_counter()
 """When the command was called."""

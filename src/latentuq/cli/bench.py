@@ -30,15 +30,15 @@ def bench(
     as_json: Annotated[bool, typer.Option("--json", help="Print the cells as JSON.")] = False,
 ) -> None:
     """Compare methods on the paper's four problems; what has been measured is not repeated."""
-    from latentuq.bench.methods import METHODS
-    from latentuq.bench.page import write_page
-    from latentuq.bench.references import MODEL_ERROR, read_references
-    from latentuq.bench.run import check_names, run_bench, write_cells
-    from latentuq.bench.scaling import measure_scaling
-    from latentuq.experiments import EXPERIMENTS
-    from latentuq.files import make_folder
-    from latentuq.results import commit
-    from latentuq.store import load_prior
+    from latentuq.core.cells import commit
+    from latentuq.core.files import make_folder
+    from latentuq.prior.model_file import load_prior
+    from latentuq.problem.experiments import EXPERIMENTS
+    from studies.bench.methods import METHODS
+    from studies.bench.page import write_page
+    from studies.bench.references import MODEL_ERROR, read_references
+    from studies.bench.run import check_names, run_bench, write_cells
+    from studies.bench.scaling import measure_scaling
 
     chosen = [name for name, method in METHODS.items() if methods == "all" or not method.slow]
     if methods not in ("", "all"):

@@ -31,12 +31,12 @@ def calibrate(
 ) -> None:
     """Solve problems with known answers; each is saved as it finishes, a second call continues."""
     from latentuq.calibration.alarms import SETS, STUDY, describe_alarms, run_alarms
-    from latentuq.calibration.page import write_page
     from latentuq.calibration.studies import Study, check_study, run_study
     from latentuq.calibration.summary import describe
-    from latentuq.files import make_folder
+    from latentuq.core.files import make_folder
     from latentuq.prior.model_error import LOW_RANK
-    from latentuq.store import load_prior
+    from latentuq.prior.model_file import load_prior
+    from studies.calibration_page import write_page
 
     if page is not None:
         typer.echo(f"Wrote {write_page(output, page)}")

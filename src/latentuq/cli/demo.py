@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from latentuq.cli.ahead import importing
 from latentuq.cli.parallel import Say, in_processes
 from latentuq.cli.progress import Bar
 from latentuq.cli.seeds import seed_option
@@ -37,11 +36,11 @@ def demo(
     as_json: Annotated[bool, typer.Option("--json", help="Print the summaries as JSON.")] = False,
 ) -> None:
     """Reconstruct four corrupted digits, with a report on each and an index of them all."""
-    from latentuq.experiments import EXPERIMENTS
-    from latentuq.files import staged_folder
+    from latentuq.core.files import staged_folder
+    from latentuq.prior.model_file import load_prior
+    from latentuq.problem.experiments import EXPERIMENTS
     from latentuq.report.figures import draw_gallery
     from latentuq.report.index import make_index
-    from latentuq.store import load_prior
 
     with staged_folder(output, force) as staged:
         prior = load_prior(model)
@@ -93,7 +92,7 @@ class _Report(NamedTuple):
 
 def _by_operator(shape: tuple[int, ...]) -> list[list[str]]:
     """The experiments, those with operators of one kind together: they share programs."""
-    from latentuq.experiments import EXPERIMENTS
+    from latentuq.problem.experiments import EXPERIMENTS
 
     kinds: dict[type, list[str]] = {}
     for name, experiment in EXPERIMENTS.items():
@@ -103,18 +102,18 @@ def _by_operator(shape: tuple[int, ...]) -> list[list[str]]:
 
 def _make_reports(job: _Job, say: Say) -> dict[str, _Report]:
     """Solves the experiments of one process and writes their reports."""
-    from latentuq.compilation import keep_compiled
+    from latentuq.core.compilation import keep_compiled
 
     keep_compiled()
     import jax
 
     from latentuq.data import load_digits
-    from latentuq.experiments import EXPERIMENTS, make_problem
     from latentuq.posterior import solve
+    from latentuq.prior.model_file import load_prior
+    from latentuq.problem.experiments import EXPERIMENTS, make_problem
     from latentuq.report.index import Entry
     from latentuq.report.words import first_word
-    from latentuq.report.write import MODULES, write_report, write_summary
-    from latentuq.store import load_prior
+    from latentuq.report.write import write_report, write_summary
 
     prior = load_prior(job.model)
     reports = {}
@@ -130,8 +129,7 @@ def _make_reports(job: _Job, say: Say) -> dict[str, _Report]:
         def show(progress: Any, name: str = name) -> None:
             say(f"{name}: {progress.message}")
 
-        with importing(MODULES, show) as progress:
-            post = solve(solve_key, problem, budget=job.budget, progress=progress)
+        post = solve(solve_key, problem, budget=job.budget, progress=show)
         say(f"{name}: Writing the report.")
         digits = _digits(prior, post)
         notes = [f"Read as digits: {_in_words(digits)}."]

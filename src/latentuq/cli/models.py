@@ -46,7 +46,7 @@ def models(
 
 def summary(path: Path) -> dict[str, Any]:
     """One flat object per model: identity first, then every metric."""
-    from latentuq.store import read_card
+    from latentuq.prior.model_file import read_card
 
     header = read_card(path)
     architecture = header["architecture"]
@@ -81,7 +81,7 @@ def format_value(key: str, value: Any) -> str:
 
 
 def _embedded() -> list[Path]:
-    from latentuq.store import embedded_models
+    from latentuq.prior.model_file import embedded_models
 
     return list(embedded_models().values())
 

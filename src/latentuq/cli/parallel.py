@@ -8,7 +8,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from latentuq.errors import UserError
+from latentuq.core.errors import UserError
 
 Say = Callable[[str], None]
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from latentuq.cli import problem_options as options
-from latentuq.errors import UserError
+from latentuq.core.errors import UserError
 
 
 def problem(
@@ -41,9 +41,9 @@ def problem(
     Gain, blur, downsampling, projection and matrix act in this order, the mask last.
     """
     from latentuq.data.images import is_fits
+    from latentuq.prior.model_file import embedded_models, load_prior
     from latentuq.problem import InverseProblem
-    from latentuq.problem_file import in_prior_units, read_array, save_problem
-    from latentuq.store import embedded_models, load_prior
+    from latentuq.problem.files import in_prior_units, read_array, save_problem
 
     if output.exists() and not force:
         raise UserError(f"{output} exists; --force overwrites it.")

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import numpy as np
 import typer
 
-from latentuq.errors import UserError
+from latentuq.core.errors import UserError
 
 if TYPE_CHECKING:
-    from latentuq.noise import GaussianNoise
-    from latentuq.operators import Operator
-    from latentuq.problem_file import ProblemFile
+    from latentuq.forward import Operator
+    from latentuq.likelihood.noise import GaussianNoise
+    from latentuq.problem.files import ProblemFile
 
 MaskOption = Annotated[
     str | None,
@@ -130,7 +130,7 @@ def problem_from_flags(
         scale: What the data were divided by.
         fits: Whether the data came from a FITS file: then maps of the noise are in their units.
     """
-    from latentuq.problem_file import ProblemFile, read_problem_file
+    from latentuq.problem.files import ProblemFile, read_problem_file
 
     if flags.problem is not None:
         given = [name for name, value in flags._asdict().items() if value is not None]
@@ -144,8 +144,8 @@ def problem_from_flags(
 
 
 def _operator(flags: ProblemFlags, shape: tuple[int, ...]) -> "Operator":
-    from latentuq.operators import Downsample, Gain, Matrix, Projection
-    from latentuq.problem_file import read_array, read_mask, read_quality
+    from latentuq.forward import Downsample, Gain, Matrix, Projection
+    from latentuq.problem.files import read_array, read_mask, read_quality
 
     chain: list[Operator] = []
     if flags.gain is not None:
@@ -169,8 +169,8 @@ def _operator(flags: ProblemFlags, shape: tuple[int, ...]) -> "Operator":
 
 
 def _blur(text: str, boundary: str) -> "Operator":
-    from latentuq.operators import Blur
-    from latentuq.problem_file import read_psf
+    from latentuq.forward import Blur
+    from latentuq.problem.files import read_psf
 
     numbers = _numbers(text)
     if not numbers:
@@ -182,8 +182,8 @@ def _blur(text: str, boundary: str) -> "Operator":
 
 
 def _noise(flags: ProblemFlags, units: _Units) -> "GaussianNoise":
-    from latentuq.noise import GaussianNoise
-    from latentuq.problem_file import read_array
+    from latentuq.likelihood.noise import GaussianNoise
+    from latentuq.problem.files import read_array
 
     given = [name for name in ("noise", "variance", "covariance") if getattr(flags, name)]
     if len(given) > 1:
@@ -223,7 +223,7 @@ def _noise_level(text: str, units: _Units, power: int) -> float | list[float] | 
 
 
 def _numbers_or_array(text: str) -> float | list[float] | np.ndarray:
-    from latentuq.problem_file import read_array
+    from latentuq.problem.files import read_array
 
     numbers = _numbers(text)
     if not numbers:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from latentuq.cli import STARTED
 
 if TYPE_CHECKING:
-    from latentuq.compilation import CompileClock
+    from latentuq.core.compilation import CompileClock
 
 SEARCHING = "Searching for modes (a first run compiles, some 15 seconds)."
 # The stage that each message of the inference ends.

@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from latentuq.cli import problem_options as options
-from latentuq.cli.ahead import importing
-from latentuq.cli.drawing import drawing
 from latentuq.cli.notes import noting
 from latentuq.cli.progress import SEARCHING, Bar, Stages
 from latentuq.cli.seeds import seed_option
-from latentuq.errors import UserError
+from latentuq.core.errors import UserError
 
 if TYPE_CHECKING:
     from latentuq.data.observation import Observation
@@ -76,8 +74,7 @@ def reconstruct(
     as_json: Annotated[bool, typer.Option("--json", help="Print summary.json.")] = False,
 ) -> None:
     """Find every clean image that the data allow, its probability, and how far to trust that."""
-    from latentuq.compilation import CompileClock, keep_compiled
-    from latentuq.programs import expecting_programs
+    from latentuq.core.compilation import CompileClock, keep_compiled
 
     keep_compiled()
     stages = Stages(CompileClock())
@@ -112,8 +109,7 @@ def reconstruct(
         seed=seed,
         force=force,
     )
-    with expecting_programs(asked.purpose):
-        post, facts, level = _write(asked, stages, quiet=as_json)
+    post, facts, level = _write(asked, stages, quiet=as_json)
     if as_json:
         typer.echo(json.dumps(facts))
         return
@@ -142,12 +138,6 @@ class _Asked(NamedTuple):
     seed: int
     force: bool
 
-    @property
-    def purpose(self) -> str:
-        """What commands have in common that need the same programs."""
-        given = [name for name, value in self.flags._asdict().items() if value is not None]
-        return f"reconstruct {self.model} {self.budget} {given} {self.estimated}"
-
 
 def _write(
     asked: _Asked, stages: Stages, quiet: bool
@@ -159,12 +149,12 @@ def _write(
     """
     import jax
 
+    from latentuq.core.files import staged_folder
     from latentuq.data.observation import read_observation
-    from latentuq.files import staged_folder
     from latentuq.posterior import solve
-    from latentuq.report.write import FILES, MODULES, write_report, write_summary
+    from latentuq.report.write import FILES, write_report, write_summary
 
-    with staged_folder(asked.folder, asked.force, FILES) as staged, drawing() as draw:
+    with staged_folder(asked.folder, asked.force, FILES) as staged:
         prior = _prior(asked.model, asked.flags.problem)
         data_key, noise_key, solve_key, report_key = jax.random.split(jax.random.key(asked.seed), 4)
         with noting() as notes:
@@ -184,8 +174,7 @@ def _write(
                 problem, level = _with_noise(noise_key, problem)
                 stages.mark("noise")
                 bar.say(SEARCHING)
-            with importing(MODULES, follow) as progress:
-                post = solve(solve_key, problem, budget=asked.budget, progress=progress)
+            post = solve(solve_key, problem, budget=asked.budget, progress=follow)
             stages.mark("certify")
             bar.say("Writing the report.")
             _, facts = write_report(
@@ -200,7 +189,6 @@ def _write(
                 samples=asked.samples,
                 command=shlex.join(["latentuq", *sys.argv[1:]]),
                 seed=asked.seed,
-                draw=draw,
                 imaged=lambda: stages.mark("images"),
             )
         stages.mark("write")
@@ -211,8 +199,8 @@ def _write(
 
 def _prior(model: str | None, problem_file: Path | None) -> "GenerativePrior":
     """The prior that was asked for, or that of a problem file."""
-    from latentuq.problem_file import read_prior, read_problem_file
-    from latentuq.store import load_prior
+    from latentuq.prior.model_file import load_prior
+    from latentuq.problem.files import read_prior, read_problem_file
 
     if model is None and problem_file is not None:
         content = read_problem_file(problem_file)
@@ -256,7 +244,7 @@ def _with_noise(key: Any, problem: "InverseProblem") -> "tuple[InverseProblem, N
     """The problem with the level of the noise that its data tell."""
     import numpy as np
 
-    from latentuq.noise import GaussianNoise
+    from latentuq.likelihood.noise import GaussianNoise
     from latentuq.posterior import estimate_noise
     from latentuq.problem import InverseProblem
 

@@ -19,12 +19,12 @@ def reproduce(
     as_json: Annotated[bool, typer.Option("--json", help="Print the cells as JSON.")] = False,
 ) -> None:
     """Repeat the paper's figures, numbers and claims; what has been measured is not repeated."""
-    from latentuq.compilation import keep_compiled
+    from latentuq.core.compilation import keep_compiled
 
     keep_compiled()
-    from latentuq.files import make_folder
-    from latentuq.reproduce.page import write_page
-    from latentuq.reproduce.run import Plan, load_models, make_setup, run_cells
+    from latentuq.core.files import make_folder
+    from studies.reproduce.page import write_page
+    from studies.reproduce.run import Plan, load_models, make_setup, run_cells
 
     make_folder(output)
     plan = Plan(load_models(), seed)

@@ -13,12 +13,12 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from latentuq.errors import UserError
-from latentuq.options import nested, read_toml, replace
+from latentuq.core.errors import UserError
+from latentuq.core.options import nested, read_toml, replace
 from latentuq.prior.architecture import FlowSize, VAESize
-from latentuq.training.config import FitConfig, ModelErrorConfig, TrainingConfig
-from latentuq.training.progress import OnProgress
-from latentuq.training.progress import Progress as FitProgress
+from latentuq.prior.training.config import FitConfig, ModelErrorConfig, TrainingConfig
+from latentuq.prior.training.progress import OnProgress
+from latentuq.prior.training.progress import Progress as FitProgress
 
 
 def _flag(name: str, table: Any, field: str, text: str = "") -> Any:
@@ -164,8 +164,8 @@ def run(plan: Plan) -> dict[str, Any]:
     import jax
 
     from latentuq.data import read_images
-    from latentuq.training.checkpoint import Checkpoints
-    from latentuq.training.train import run_training
+    from latentuq.prior.training.checkpoint import Checkpoints
+    from latentuq.prior.training.train import run_training
 
     output, settings = plan.output, plan.settings
     if not output.parent.is_dir():

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
+from latentuq.core.errors import UserError
 from latentuq.data.idx import format_idx, gunzip
-from latentuq.errors import UserError
 
 Progress = Callable[[str, int, int | None], None]
 """Called as `progress(stage, done, total)`; `total` is None when it is not known."""

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float32, UInt8
 
+from latentuq.core.cache import cache_dir, md5, read_verified, store
+from latentuq.core.errors import UserError
 from latentuq.data.archives import Progress, read_archive, silent
-from latentuq.data.cache import cache_dir, md5, read_verified, store
 from latentuq.data.idx import parse_idx
 from latentuq.data.sources import DebianPackage, LocalPath, Mirror, NpmPackage, Source, Wheel
-from latentuq.errors import UserError
 
 TRAIN_IMAGES = "train-images-idx3-ubyte"
 _TRAIN_LABELS = "train-labels-idx1-ubyte"

@@ -6,7 +6,7 @@ from importlib import resources
 import numpy as np
 from jaxtyping import Float32, Int64, UInt8
 
-from latentuq.errors import UserError
+from latentuq.core.errors import UserError
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from latentuq.errors import UserError
+from latentuq.core.errors import UserError
 
 _DTYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float32
 
+from latentuq.core.errors import UserError
 from latentuq.data.archives import idx_name
 from latentuq.data.datasets import PUBLICATIONS, TEST_IMAGES, TRAIN_IMAGES, load_dataset
 from latentuq.data.idx import read_idx
 from latentuq.data.images import existing_file, read_image, read_npy, read_npz, real_values
 from latentuq.data.scaling import Scaling, fit_scaling
-from latentuq.errors import UserError
 
 FEWEST_IMAGES = 40
 """Fewer training images than this are taken for a mistake."""

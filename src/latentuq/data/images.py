@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from latentuq.errors import UserError
-from latentuq.files import atomic_path
+from latentuq.core.errors import UserError
+from latentuq.core.files import atomic_path
 
 # Of red, green and blue in grey, as Pillow converts.
 _LUMA = np.array([0.299, 0.587, 0.114])

@@ -5,8 +5,8 @@ import sys
 
 import numpy as np
 
+from latentuq.core.files import atomic_path
 from latentuq.data.datasets import load_dataset
-from latentuq.files import atomic_path
 
 # The first 39 have no 8; image 61 is the first one.
 INDICES = np.array([*range(39), 61], dtype=np.int64)

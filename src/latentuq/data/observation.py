@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from latentuq.core.errors import UserError
 from latentuq.data.images import read_array, read_fits_header, reduce_colour
 from latentuq.data.scaling import Scaling
-from latentuq.errors import UserError
 
 # What says nothing about the units of an image: the range of its kind of number does.
 _UNIT = Scaling(0.0, 1.0)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from latentuq.errors import UserError
+from latentuq.core.errors import UserError
 
 
 @dataclass(frozen=True)

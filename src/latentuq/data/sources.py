@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from latentuq.core.errors import UserError
 from latentuq.data.archives import Files, Progress, read_archive
 from latentuq.data.idx import gunzip
-from latentuq.errors import UserError
 
 _MIRROR_TIMEOUT = 8.0
 _PACKAGE_TIMEOUT = 900.0

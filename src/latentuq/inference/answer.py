@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 from jaxtyping import Array, Float
 
-from latentuq.arrays import to_device
+from latentuq.core.arrays import to_device
 from latentuq.inference.importance import WeightedDraws, khat_threshold, mode_weights
 from latentuq.inference.membership import Membership, responsibilities
 from latentuq.inference.mixture import Defensive

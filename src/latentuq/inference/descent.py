@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from latentuq.cores import on_cores
+from latentuq.core.compilation import bounded_jit
+from latentuq.core.cores import on_cores
 from latentuq.inference.target import Target
-from latentuq.programs import program
 
 GROUPS = 2
 """Groups of starts that descend at the same time."""
@@ -94,7 +94,7 @@ _HEATING = 1.6
 _DAMPING = 0.1
 
 
-@program
+@bounded_jit
 def descend(
     model_fn: Callable[[Target, Float[Array, " dim"]], LocalModel],
     target: Target,

@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
+from latentuq.core.compilation import bounded_jit
 from latentuq.inference.laplace import lower_factor
 from latentuq.inference.mixture import normal_draws
-from latentuq.programs import program
 
 LogDensity = Callable[[Float[Array, " dim"]], Float[Array, ""]]
 
@@ -147,7 +147,7 @@ class _Evaluation(NamedTuple):
     precision: Float[Array, "dim dim"]
 
 
-@program
+@bounded_jit
 def fit_el2o(
     key: Key[Array, ""],
     log_density_fn: LogDensity,

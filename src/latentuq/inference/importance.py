@@ -13,10 +13,9 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int, Key
 from scipy.special import softmax
 
-from latentuq.arrays import to_device
-from latentuq.cores import on_cores
+from latentuq.core.arrays import to_device
+from latentuq.core.cores import on_cores
 from latentuq.inference.target import CHUNK, log_densities
-from latentuq.programs import program
 
 # Fewer weights than this in the tail say nothing about it.
 _FEWEST_TAIL = 5
@@ -111,7 +110,7 @@ def evaluate(
     return Evaluated(draws, values, log_densities(proposal.log_prob, draws))
 
 
-@program
+@eqx.filter_jit
 def draw(key: Key[Array, ""], proposal: Proposal, n: int) -> Float[Array, "n dim"]:
     """Draws from a proposal."""
     return proposal.sample(key, n)

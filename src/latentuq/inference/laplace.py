@@ -4,11 +4,10 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
-
-from latentuq.programs import program
 
 
 class LaplaceFit(NamedTuple):
@@ -69,7 +68,7 @@ def laplace(
     )
 
 
-@program
+@eqx.filter_jit
 def lower_factor(root: Float[Array, "dim dim"]) -> Float[Array, "dim dim"]:
     """The lower Cholesky factor of root root^T, without forming the product.
 

@@ -2,19 +2,19 @@
 
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from latentuq.arrays import to_device
-from latentuq.inference.chance import host_generator
+from latentuq.core.arrays import to_device
 from latentuq.inference.el2o import EL2OFit
 from latentuq.inference.importance import WeightedDraws, systematic_index
 from latentuq.inference.mixture import Defensive, Mixture
 from latentuq.inference.modes import Mode
+from latentuq.inference.randomness import host_generator
 from latentuq.inference.search import ROUND, SearchState, explore
 from latentuq.inference.target import BATCH, Target
-from latentuq.programs import program
 
 # Posterior draws that descend to their modes, in rounds of the search's shape: so many rounds at
 # most, and no more than tell the share of the heaviest mode to this standard error.
@@ -190,6 +190,6 @@ def responsibilities(
     return np.concatenate(parts)[: len(points)]
 
 
-@program
+@eqx.filter_jit
 def _responsibilities(mixture: Mixture, points: Float[Array, "n dim"]) -> Array:
     return jax.vmap(mixture.responsibilities)(points)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from latentuq.arrays import to_device
+from latentuq.core.arrays import to_device
 from latentuq.inference.descent import GROUPS, Ends, descend, descend_groups, newton
 from latentuq.inference.result import Counts
 from latentuq.inference.target import Target, log_densities

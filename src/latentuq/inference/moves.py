@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
+from latentuq.core.compilation import bounded_jit
 from latentuq.inference.mixture import normal_draws
 from latentuq.inference.target import Target
-from latentuq.programs import program
 
 _ACCEPTANCE = 0.75
 _JITTER = 0.2
@@ -33,7 +33,7 @@ class Moved(NamedTuple):
         return self.points[-1]
 
 
-@program
+@bounded_jit
 def move(
     key: Key[Array, ""],
     target: Target,

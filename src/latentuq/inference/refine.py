@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,18 +13,17 @@ import scipy.special
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Bool, Float, Key
 
-from latentuq.arrays import to_device
-from latentuq.cores import on_cores
-from latentuq.inference.chance import host_generator
+from latentuq.core.arrays import to_device
+from latentuq.core.cores import on_cores
 from latentuq.inference.el2o import EL2OFit
-from latentuq.inference.expectation import component_terms, fit_mixture
+from latentuq.inference.em import component_terms, fit_mixture
 from latentuq.inference.importance import effective_sample_size, systematic_index
 from latentuq.inference.mixture import Mixture
 from latentuq.inference.moves import Moved, move
 from latentuq.inference.pool import Pool
+from latentuq.inference.randomness import host_generator
 from latentuq.inference.result import Counts
 from latentuq.inference.target import Target
-from latentuq.programs import program
 
 COMPONENTS = 16
 """Of a fit."""
@@ -190,7 +190,7 @@ def _refit(rng: np.random.Generator, fit: Mixture, points: Float[np.ndarray, "n 
     return _fit_from(fit, *map(to_device, (seeds, padded, counted)))
 
 
-@program
+@eqx.filter_jit
 def _fit_from(
     fit: Mixture,
     seeds: Float[Array, "components dim"],
@@ -246,7 +246,7 @@ def _tempered(log_weights: Float[np.ndarray, " n"], least: float) -> Float[np.nd
     return gamma * log_weights
 
 
-@program
+@eqx.filter_jit
 def _typical_factor(mixture: Mixture) -> Float[Array, "dim dim"]:
     """A factor of the components' mean scale matrix, by rotations: nothing is squared."""
     weights = jnp.exp(0.5 * mixture.log_weights)

@@ -8,8 +8,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from latentuq.arrays import to_device
-from latentuq.inference.chance import host_generator
+from latentuq.core.arrays import to_device
 from latentuq.inference.descent import Ends, descend, descend_groups, gauss_newton, newton
 from latentuq.inference.importance import effective_sample_size
 from latentuq.inference.modes import (
@@ -22,6 +21,7 @@ from latentuq.inference.modes import (
     polish,
     reached,
 )
+from latentuq.inference.randomness import host_generator
 from latentuq.inference.result import Counts
 from latentuq.inference.target import Target, log_densities, log_densities_at
 

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from latentuq.arrays import to_device
-from latentuq.cores import on_cores
-from latentuq.errors import UserError
+from latentuq.core.arrays import to_device
+from latentuq.core.compilation import bounded_jit
+from latentuq.core.cores import on_cores
+from latentuq.core.errors import UserError
 from latentuq.inference.mixture import normal_draws
-from latentuq.programs import program
 
 # Points at which a density is evaluated at once: enough to keep the matrix products busy, little
 # enough that a thousand images stay in the cache.
@@ -114,7 +114,7 @@ class Target(eqx.Module):
         return self.scale * normal_draws(key, (n, self.dim), self.dtype)
 
 
-@program
+@bounded_jit
 def log_densities(
     log_density_fn: Callable[[Float[Array, " dim"]], Float[Array, ""]],
     points: Float[Array, "n dim"],

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from latentuq.errors import UserError
-from latentuq.files import atomic_path, read_path
+from latentuq.core.errors import UserError
+from latentuq.core.files import atomic_path, read_path
 from latentuq.inference.result import Inference
 from latentuq.posterior.dataset import (
     FORMAT,
@@ -27,9 +27,9 @@ from latentuq.posterior.dataset import (
     read_contents,
 )
 from latentuq.prior import GenerativePrior
+from latentuq.prior.model_file import load_prior
 from latentuq.problem import InverseProblem
-from latentuq.problem_file import load_problem, read_problem_file, save_problem
-from latentuq.store import load_prior
+from latentuq.problem.files import load_problem, read_problem_file, save_problem
 
 if TYPE_CHECKING:
     import xarray

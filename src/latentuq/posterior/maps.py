@@ -7,10 +7,10 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from latentuq.core.compilation import bounded_jit
 from latentuq.posterior.sampling import in_chunks, spread_keys
 from latentuq.prior import GenerativePrior
 from latentuq.problem import InverseProblem
-from latentuq.programs import program
 
 # Images made at once. Shorter chunks are filled up, so that one compilation serves them all.
 _CHUNK = 64
@@ -27,12 +27,12 @@ class ImageMaps(NamedTuple):
     ordered: Float[np.ndarray, "n *shape"]
 
 
-@program
+@bounded_jit
 def _decode(prior: GenerativePrior, us: Float[Array, "n dim"]) -> Float[Array, "n *shape"]:
     return jax.vmap(prior.generate)(us)
 
 
-@program
+@bounded_jit
 def _draw(
     problem: InverseProblem, keys: Key[Array, " n"], us: Float[Array, "n dim"]
 ) -> Float[Array, "n *shape"]:

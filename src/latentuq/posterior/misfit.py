@@ -5,12 +5,12 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy.special import gammaincc
 
-from latentuq.arrays import to_device
+from latentuq.core.arrays import to_device
+from latentuq.core.compilation import bounded_jit
 from latentuq.inference.importance import systematic_index
 from latentuq.inference.result import Inference
 from latentuq.inference.target import BATCH
 from latentuq.problem import InverseProblem
-from latentuq.programs import program
 
 WORST_FIT = 0.02
 """The p-value below which a verdict says that the data do not fit the model."""
@@ -62,7 +62,7 @@ def measure_chi_squared(
     return distances - np.sum(points.astype(np.float64) ** 2, axis=1)
 
 
-@program
+@bounded_jit
 def _chi_squared(problem: InverseProblem, points: Float[Array, "n dim"]) -> Float[Array, " n"]:
     return jax.vmap(problem.chi_squared)(points)
 

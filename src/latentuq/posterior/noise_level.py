@@ -5,9 +5,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from latentuq.errors import UserError
-from latentuq.noise import GaussianNoise
-from latentuq.operators import Operator
+from latentuq.core.errors import UserError
+from latentuq.forward import Operator
+from latentuq.likelihood.noise import GaussianNoise
 from latentuq.posterior.solve import solve
 from latentuq.prior import GenerativePrior
 from latentuq.problem import InverseProblem

@@ -12,8 +12,9 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Key
 
-from latentuq.arrays import read_real
-from latentuq.errors import UserError
+from latentuq.core.arrays import read_real
+from latentuq.core.compilation import bounded_jit
+from latentuq.core.errors import UserError
 from latentuq.inference.importance import expectation
 from latentuq.inference.mixture import Mixture
 from latentuq.inference.result import Diagnostics, Inference
@@ -31,7 +32,6 @@ from latentuq.posterior.maps import (
 from latentuq.posterior.sampling import in_chunks, read_count, read_key, resample, spread_keys
 from latentuq.posterior.summary import describe, tabulate
 from latentuq.problem import InverseProblem
-from latentuq.programs import program
 
 if TYPE_CHECKING:
     import xarray
@@ -322,21 +322,21 @@ def _chunk(n: int) -> int:
     return min(_CHUNK, 1 << (n - 1).bit_length())
 
 
-@program
+@bounded_jit
 def _evaluate(
     fn: Callable[[Float[Array, " dim"]], Array], us: Float[Array, "n dim"]
 ) -> Float[Array, "n ..."]:
     return jax.vmap(fn)(us)
 
 
-@program
+@bounded_jit
 def _responsibilities(
     mixture: Mixture, membership: Float[Array, "components modes"], us: Float[Array, "n dim"]
 ) -> Float[Array, "n modes"]:
     return jax.vmap(mixture.responsibilities)(us) @ membership
 
 
-@program
+@bounded_jit
 def _log_probs(
     fn: LogDensity, log_evidence: Float[Array, ""], us: Float[Array, "n dim"]
 ) -> Float[Array, " n"]:

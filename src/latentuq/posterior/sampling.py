@@ -9,8 +9,8 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, Int, Key
 
-from latentuq.errors import UserError
-from latentuq.inference.chance import host_generator
+from latentuq.core.errors import UserError
+from latentuq.inference.randomness import host_generator
 
 
 def read_key(key: object) -> Key[Array, ""]:

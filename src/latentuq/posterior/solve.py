@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 import latentuq
-from latentuq.errors import UserError
+from latentuq.core.errors import UserError
 from latentuq.inference.engine import infer
 from latentuq.inference.result import Inference, Progress
 from latentuq.inference.target import Target

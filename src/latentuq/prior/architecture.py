@@ -2,8 +2,8 @@
 
 import dataclasses
 
-from latentuq.networks import ACTIVATIONS
-from latentuq.options import choice, number
+from latentuq.core.options import choice, number
+from latentuq.prior.networks import ACTIVATIONS
 
 
 @dataclasses.dataclass(frozen=True)

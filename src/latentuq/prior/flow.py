@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
-from latentuq.networks import ACTIVATIONS, Linear, init_linear
 from latentuq.prior.architecture import FlowSize
+from latentuq.prior.networks import ACTIVATIONS, Linear, init_linear
 
 # exp(2) per coupling: enough for any latent we have met, too little to overflow float32.
 LOG_SCALE_LIMIT = 2.0

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
+from latentuq.core.errors import UserError
 from latentuq.data.scaling import Scaling
-from latentuq.errors import UserError
 from latentuq.prior.flow import Flow
 from latentuq.prior.model_error import ModelError
 from latentuq.prior.vae import Decoder, Encoder

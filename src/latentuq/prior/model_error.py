@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from latentuq.arrays import read_finite, to_device
-from latentuq.errors import UserError
+from latentuq.core.arrays import read_finite, to_device
+from latentuq.core.errors import UserError
 
 LOW_RANK, SIGNAL_DEPENDENT = "low-rank", "signal-dependent"
 """Names of two estimates; the second is made from the first."""

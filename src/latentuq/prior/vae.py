@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from latentuq.networks import Linear, ResidualNetwork, init_residual_network
 from latentuq.prior.architecture import VAESize
+from latentuq.prior.networks import Linear, ResidualNetwork, init_residual_network
 
 _LOG_TWO_PI = 1.8378770664093453
 

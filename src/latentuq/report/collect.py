@@ -5,15 +5,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from latentuq.errors import UserError
-from latentuq.inference.chance import host_generator
+from latentuq.core.compilation import bounded_jit
+from latentuq.core.errors import UserError
 from latentuq.inference.importance import systematic_index
 from latentuq.inference.membership import responsibilities
+from latentuq.inference.randomness import host_generator
 from latentuq.posterior import Posterior
 from latentuq.posterior.maps import draw_images
 from latentuq.posterior.sampling import spread_keys
 from latentuq.problem import InverseProblem
-from latentuq.programs import program
 from latentuq.report.content import Comparison, Component, Content, LatentView, ModeCard, Slice
 
 # Modes that get a card, and the share of the mass from which one does.
@@ -140,7 +140,7 @@ def _replicates(
     return np.where(np.asarray(problem.observed), made, np.nan)
 
 
-@program
+@bounded_jit
 def _observe(
     problem: InverseProblem, keys: Key[Array, " n"], images: Float[np.ndarray, "n height width"]
 ) -> Float[Array, "n *data"]:

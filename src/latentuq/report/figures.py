@@ -12,12 +12,6 @@ from jaxtyping import Float
 from latentuq.report.content import Content, Slice
 from latentuq.report.palette import grey_pixels, heat_pixels, mode_colour
 
-DRAWING_MODULES = (
-    "matplotlib.figure",
-    "matplotlib.backends.backend_agg",
-    "matplotlib.backends.backend_svg",
-)
-"""What drawing imports, and nothing before it does."""
 _TEXT = 9
 _DPI = 130
 # Samples in a row.

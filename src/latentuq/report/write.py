@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from latentuq.core.errors import UserError
 from latentuq.data.observation import Observation
 from latentuq.data.scaling import Scaling
-from latentuq.errors import UserError
-from latentuq.operators import (
+from latentuq.forward import (
     Blur,
     Composed,
     Downsample,
@@ -26,22 +26,11 @@ from latentuq.operators import (
 from latentuq.posterior import NoiseLevel, Posterior
 from latentuq.report.collect import collect
 from latentuq.report.content import Content
-from latentuq.report.figures import DRAWING_MODULES, FIGURES, save_figures, true_minus
+from latentuq.report.figures import FIGURES, save_figures, true_minus
 from latentuq.report.html import make_page
 
 FILES = ("report.html", "summary.json", "posterior.nc", "mean.fits", "std.fits")
 """What a report may consist of, besides its figures."""
-MODULES = (*DRAWING_MODULES, "xarray", "h5netcdf")
-"""What writing one imports, and nothing before it does: slow, so worth beginning early."""
-
-
-Draw = Callable[[Content, Path], Callable[[], dict[str, str]]]
-
-
-def draw_here(content: Content, folder: Path) -> Callable[[], dict[str, str]]:
-    """Draws all figures, in this process; returns what gives their SVG by name."""
-    drawn = save_figures(content, folder, FIGURES)
-    return lambda: drawn
 
 
 def write_report(
@@ -57,7 +46,6 @@ def write_report(
     samples: int = 500,
     command: str = "",
     seed: int | None = None,
-    draw: Draw = draw_here,
     imaged: Callable[[], None] = lambda: None,
 ) -> tuple[Content, dict[str, Any]]:
     """Writes the page, the figures and the posterior into a folder.
@@ -74,7 +62,6 @@ def write_report(
         samples: Equally weighted draws of u and x in `posterior.nc`.
         command: That made it.
         seed: Of the command.
-        draw: Begins to draw the figures into a folder; what it returns ends that.
         imaged: Called when the posterior's images have been drawn and mapped, before the writing.
 
     Returns:
@@ -97,9 +84,9 @@ def write_report(
         }
     figures = folder / "figures"
     figures.mkdir()
-    finish = draw(content, figures)
+    drawn = save_figures(content, figures, FIGURES)
     post.save(folder / "posterior.nc", samples=samples)
-    page = make_page(title, post, content, finish(), provenance, notes)
+    page = make_page(title, post, content, drawn, provenance, notes)
     (folder / "report.html").write_text(page, encoding="utf-8")
     if observation is not None and observation.header is not None:
         _write_fits(folder, post, observation)

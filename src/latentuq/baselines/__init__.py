@@ -1,5 +1,0 @@
-"""Standard methods to compare with, and the ground truth to compare against: one per module."""
-
-from latentuq.baselines.result import BaselineResult, pool_evidence
-
-__all__ = ["BaselineResult", "pool_evidence"]

@@ -1,0 +1,40 @@
+"""Numbers as users give them: a list, an array, a single value, or a mistake."""
+
+import reprlib
+
+import jax
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, Shaped
+
+from latentuq.core.errors import UserError
+
+
+def read_real(values: object, name: str) -> Float[np.ndarray, "..."]:
+    """Copies real numbers to float64, NaN and infinities included; `name` starts the complaint."""
+    try:
+        given = np.asarray(values)
+    except (TypeError, ValueError):
+        given = None
+    if given is None or given.dtype.kind not in "buif":
+        raise UserError(f"{name} must be made of real numbers, not {reprlib.repr(values)}.")
+    return np.array(given, np.float64)
+
+
+def read_finite(values: object, name: str) -> Float[np.ndarray, "..."]:
+    """Copies real numbers to float64 and refuses those that float32 cannot hold."""
+    given = read_real(values, name)
+    with np.errstate(over="ignore"):
+        finite = np.isfinite(given.astype(np.float32))
+    if not np.all(finite):
+        raise UserError(f"{name} contains {given[~finite].flat[0]:g}; give finite values.")
+    return given
+
+
+def to_device(
+    values: Shaped[ArrayLike, "..."] | list[float], dtype: np.dtype | None = None
+) -> Shaped[Array, "..."]:
+    """Numbers of the host for JAX, converted by NumPy: `jnp.asarray` would compile a program.
+
+    Memory may be shared: do not change the values afterwards.
+    """
+    return jax.device_put(np.asarray(values, dtype))

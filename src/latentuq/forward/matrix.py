@@ -1,0 +1,80 @@
+"""Matrix: a dense or sparse matrix on the image's pixels in row-major order."""
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse
+from jaxtyping import Array, Bool, Float, Int
+
+from latentuq.core.errors import UserError
+from latentuq.forward.operator import (
+    Operator,
+    Shape,
+    check_shape,
+    finite_float32,
+    size,
+    with_fields,
+)
+
+
+class Matrix(Operator):
+    """y = a x with x flattened row by row; the data are a vector.
+
+    A scipy sparse matrix keeps its non-zero entries only: `values` at (`rows`, `columns`).
+    """
+
+    values: Float[Array, "data pixels"] | Float[Array, " entries"]
+    rows: Int[Array, " entries"] | None
+    columns: Int[Array, " entries"] | None
+    matrix_shape: tuple[int, int] = eqx.field(static=True)
+    input_shape: Shape | None = eqx.field(static=True)
+
+    def __init__(self, a: object):
+        if scipy.sparse.issparse(a):
+            entries = scipy.sparse.coo_array(a)
+            self.values = finite_float32(entries.data, "The matrix")
+            self.rows = jnp.asarray(entries.row, jnp.int32)
+            self.columns = jnp.asarray(entries.col, jnp.int32)
+            shape: Shape = tuple(entries.shape or ())
+        else:
+            self.values = finite_float32(a, "The matrix")
+            self.rows = self.columns = None
+            shape = self.values.shape
+        if len(shape) != 2 or 0 in shape:
+            raise UserError(f"A matrix has rows and columns; this array has shape {shape}.")
+        self.matrix_shape = (int(shape[0]), int(shape[1]))
+        self.input_shape = None
+
+    def bind(self, shape: Shape) -> "Matrix":
+        if self.input_shape is not None:
+            check_shape(self, shape)
+            return self
+        pixels = int(np.prod(shape))
+        if pixels != self.matrix_shape[1]:
+            raise UserError(
+                f"A matrix with {self.matrix_shape[1]} columns does not fit an image of"
+                f" {size(shape)} = {pixels} pixels."
+            )
+        return with_fields(self, input_shape=shape)
+
+    def apply(self, x: Float[Array, "*shape"]) -> Float[Array, " data"]:
+        x = jnp.ravel(x)
+        if self.rows is None:
+            return self.values @ x
+        terms = self.values * x[self.columns]
+        return jnp.zeros(self.matrix_shape[0], terms.dtype).at[self.rows].add(terms)
+
+    def observed(self, shown: Bool[Array, "*shape"]) -> Bool[Array, " data"]:
+        return jnp.ones(self.matrix_shape[0], bool)
+
+    @property
+    def disjoint(self) -> bool:
+        return False
+
+    def input_shape_for(self, output_shape: Shape) -> None:
+        # Any image with the right number of pixels fits.
+        return None
+
+    def __repr__(self) -> str:
+        kind = "" if self.rows is None else f", {self.values.size} non-zero"
+        return f"Matrix({size(self.matrix_shape)}{kind})"

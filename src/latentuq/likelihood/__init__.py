@@ -1,0 +1,1 @@
+"""How probable data are, given the clean image: noise, model error, whitening."""

@@ -1,0 +1,253 @@
+"""Model files: the weights of a prior and a JSON header that says how to read them."""
+
+import dataclasses
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import latentuq
+from latentuq.core.errors import UserError
+from latentuq.core.options import replace
+from latentuq.core.tensors import TensorFile, flatten, read_tensors, unflatten, write_tensors
+from latentuq.data.scaling import Scaling
+from latentuq.prior import (
+    Card,
+    FlowSize,
+    GenerativePrior,
+    ModelError,
+    VAESize,
+    init_flow,
+    init_vae,
+)
+from latentuq.prior.model_error import LOW_RANK, SIGNAL_DEPENDENT
+
+KIND = "prior"
+FORMAT = 1
+GAIN, MOST_DATA = "model_error_gain", "model_error_most_data"
+"""Arrays that turn the low-rank model error of a file into the signal-dependent one."""
+
+_MAX_PIXELS = 2**26
+
+
+@dataclasses.dataclass(frozen=True)
+class Architecture:
+    """Everything static about a trained prior."""
+
+    shape: tuple[int, ...]
+    vae: VAESize
+    flow: FlowSize
+    model_errors: Mapping[str, int]
+    default_model_error: str
+    scaling: Scaling
+
+
+def embedded_models() -> dict[str, Path]:
+    """The models that come with the package, by name."""
+    folder = Path(str(resources.files("latentuq"))) / "models"
+    return {path.stem: path for path in sorted(folder.glob("*.safetensors"))}
+
+
+def embedded_name(prior: GenerativePrior) -> str | None:
+    """The name by which `load_prior` gives this very prior, if it comes with the package."""
+    path = embedded_models().get(prior.card.name)
+    return prior.card.name if path and _checksum(path) == prior.card.checksum else None
+
+
+def save_prior(
+    path: str | Path,
+    prior: GenerativePrior,
+    architecture: Architecture,
+    half: bool = True,
+) -> None:
+    """Writes a trained prior with its card; `half` stores the networks' matrices as float16."""
+    arrays = _network_arrays(prior)
+    if half:
+        arrays = {name: _halved(array) for name, array in arrays.items()}
+    plain = {name: e for name, e in prior.model_errors.items() if name != SIGNAL_DEPENDENT}
+    arrays |= flatten(plain, "model_errors")
+    if SIGNAL_DEPENDENT in prior.model_errors:
+        arrays |= _signal_arrays(prior.model_errors)
+    header = {
+        "kind": KIND,
+        "format": FORMAT,
+        "version": latentuq.__version__,
+        "name": prior.card.name,
+        "architecture": {
+            "shape": list(architecture.shape),
+            "vae": dataclasses.asdict(architecture.vae),
+            "flow": dataclasses.asdict(architecture.flow),
+            "model_errors": {name: error.rank for name, error in plain.items()},
+            "default_model_error": architecture.default_model_error,
+            "scaling": dataclasses.asdict(architecture.scaling),
+        },
+        "training": dict(prior.card.training),
+        "metrics": dict(prior.card.metrics),
+    }
+    write_tensors(Path(path), header, arrays)
+
+
+def load_prior(name_or_path: str | Path) -> GenerativePrior:
+    """Loads an embedded model by name, or a model file by path."""
+    path = _find(name_or_path)
+    file = read_tensors(path, KIND)
+    with _explaining(path):
+        return _build(file, _read_architecture(file.header), _checksum(path))
+
+
+def read_card(path: str | Path) -> dict[str, Any]:
+    """Reads the header of a model file: architecture, metrics, training."""
+    header = read_tensors(Path(path), KIND).header
+    with _explaining(path):
+        _read_architecture(header)
+    return header
+
+
+@contextmanager
+def _explaining(path: str | Path) -> Iterator[None]:
+    """Turns whatever a header leads to into one sentence that names the file."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{path} is not a usable model: {error}") from None
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UserError(f"{path} is not a usable model: bad header ({error!r}).") from None
+
+
+def round_to_half(prior: GenerativePrior) -> GenerativePrior:
+    """The prior as it comes back from a file with float16 matrices."""
+    arrays = {name: _halved(array) for name, array in _network_arrays(prior).items()}
+    networks = unflatten(_networks(prior), arrays)
+    return dataclasses.replace(prior, **networks)
+
+
+def _networks(prior: GenerativePrior) -> dict[str, Any]:
+    networks = {"encoder": prior.encoder, "decoder": prior.decoder, "flow": prior.flow}
+    return {name: network for name, network in networks.items() if network is not None}
+
+
+def _network_arrays(prior: GenerativePrior) -> dict[str, np.ndarray]:
+    return flatten(_networks(prior))
+
+
+def _halved(array: np.ndarray) -> np.ndarray:
+    if array.ndim < 2 or array.dtype != np.float32 or np.max(np.abs(array), initial=0.0) > 6e4:
+        return array
+    return array.astype(np.float16)
+
+
+def _find(name_or_path: str | Path) -> Path:
+    embedded = embedded_models()
+    if str(name_or_path) in embedded:
+        return embedded[str(name_or_path)]
+    path = Path(name_or_path)
+    if not path.is_file():
+        raise UserError(
+            f"There is no model {str(name_or_path)!r}: it is neither a file nor one of the "
+            f"embedded models ({', '.join(embedded) or 'none'})."
+        )
+    return path
+
+
+def _read_architecture(header: dict[str, Any]) -> Architecture:
+    if header["format"] != FORMAT:
+        raise UserError(f"its format is {header['format']}, this latentuq reads {FORMAT}.")
+    if not all(isinstance(header[name], dict) for name in ("architecture", "metrics", "training")):
+        raise UserError("bad header: architecture, metrics and training are not all tables.")
+    table = header["architecture"]
+    shape = tuple(int(n) for n in table["shape"])
+    if not shape or min(shape) < 1 or np.prod(shape, dtype=float) > _MAX_PIXELS:
+        raise UserError(f"its image shape {shape} is impossible.")
+    ranks = {str(name): int(rank) for name, rank in table["model_errors"].items()}
+    if not all(0 <= rank <= _MAX_PIXELS for rank in ranks.values()):
+        raise UserError("the rank of a model error is impossible.")
+    if table["default_model_error"] not in {*ranks, SIGNAL_DEPENDENT}:
+        raise UserError(f"its default model error {table['default_model_error']!r} is missing.")
+    return Architecture(
+        shape=shape,
+        vae=replace(VAESize(), table["vae"], "vae."),
+        flow=replace(FlowSize(), table["flow"], "flow."),
+        model_errors=ranks,
+        default_model_error=table["default_model_error"],
+        scaling=Scaling(**table["scaling"]),
+    )
+
+
+def _build(file: TensorFile, architecture: Architecture, checksum: str) -> GenerativePrior:
+    # Shapes only: nothing is allocated before the file has shown arrays of these very shapes.
+    size, flow_size, shape = architecture.vae, architecture.flow, architecture.shape
+    dim = size.latent
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    vae = eqx.filter_eval_shape(init_vae, key, shape, size, 1.0)
+    skeleton: dict[str, Any] = {"encoder": vae.encoder, "decoder": vae.decoder}
+    if flow_size.depth:
+        latent = jax.ShapeDtypeStruct((dim,), jnp.float32)
+        skeleton["flow"] = eqx.filter_eval_shape(init_flow, key, flow_size, latent, latent)
+    networks = unflatten(skeleton, file.arrays)
+    errors = {
+        name: ModelError(
+            jax.ShapeDtypeStruct(shape, jnp.float32),  # pyright: ignore[reportArgumentType]
+            jax.ShapeDtypeStruct((rank, *shape), jnp.float32),  # pyright: ignore[reportArgumentType]
+        )
+        for name, rank in architecture.model_errors.items()
+    }
+    errors = unflatten(errors, file.arrays, "model_errors")
+    for name, error in errors.items():
+        if np.any(np.asarray(error.variance) < 0):
+            raise UserError(f"the model error {name!r} has a negative variance.")
+    if GAIN in file.arrays:
+        errors[SIGNAL_DEPENDENT] = _signal_dependent(errors, file.arrays)
+    elif architecture.default_model_error == SIGNAL_DEPENDENT:
+        raise UserError("the gain of its default model error is missing.")
+    if "flow" in networks and not np.all(np.asarray(networks["flow"].scale) > 0):
+        raise UserError("the scale of the flow is not positive.")
+    return GenerativePrior(
+        decoder=networks["decoder"],
+        flow=networks.get("flow"),
+        model_error=errors[architecture.default_model_error],
+        model_errors=errors,
+        encoder=networks["encoder"],
+        dim=dim,
+        shape=shape,
+        scaling=architecture.scaling,
+        card=Card(
+            name=str(file.header["name"]),
+            metrics=file.header["metrics"],
+            training=file.header["training"],
+            checksum=checksum,
+        ),
+    )
+
+
+def _signal_arrays(errors: Mapping[str, ModelError]) -> dict[str, np.ndarray]:
+    """What turns the low-rank estimate into the signal-dependent one."""
+    error = errors[SIGNAL_DEPENDENT]
+    return {
+        MOST_DATA: np.asarray(error.most_data, np.float32),
+        GAIN: np.asarray(error.gain, np.float32),
+    }
+
+
+def _signal_dependent(
+    errors: dict[str, ModelError], arrays: Mapping[str, np.ndarray]
+) -> ModelError:
+    if LOW_RANK not in errors:
+        raise UserError(f"it has a gain, but no model error {LOW_RANK!r} to go with it.")
+    gain, most_data = arrays[GAIN], arrays.get(MOST_DATA, np.zeros(0))
+    if gain.ndim != 1 or len(gain) < 2 or not np.all((gain > 0) & (gain < np.inf)):
+        raise UserError("the gain of its model error is not a list of positive numbers.")
+    if most_data.shape != () or not 1 <= most_data < np.inf:
+        raise UserError("the most data of its model error are not a number of at least 1.")
+    low_rank, gain = errors[LOW_RANK], jnp.asarray(gain, jnp.float32)
+    return ModelError(low_rank.variance, low_rank.factors, gain, float(most_data))
+
+
+def _checksum(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,0 +1,266 @@
+"""train_prior: VAE, then flow, then model error, then the numbers that say how good it all is."""
+
+import dataclasses
+import platform
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key
+
+from latentuq.core.errors import UserError
+from latentuq.data import ImageSet
+from latentuq.data.image_sets import make_image_set
+from latentuq.prior import VAE, Card, Flow, GenerativePrior, init_vae
+from latentuq.prior.model_file import Architecture, round_to_half, save_prior
+from latentuq.prior.training.checkpoint import Checkpoints
+from latentuq.prior.training.config import TrainingConfig
+from latentuq.prior.training.flow import fit_flow
+from latentuq.prior.training.loop import fit
+from latentuq.prior.training.losses import decode_all, encode_all, make_vae_loss, sample_posteriors
+from latentuq.prior.training.progress import OnProgress, Progress
+from latentuq.prior.training.quality import flow_needed, measure_latents, measure_vae
+from latentuq.prior.training.residuals import (
+    estimate_model_errors,
+    with_signal_dependence,
+)
+
+_RESIDUALS_PER_IMAGE = 4
+# Nats per image that float16 may cost before the model is stored in float32.
+_HALF_TOLERANCE = 0.05
+
+
+class Split(NamedTuple):
+    """The training images by what they are used for."""
+
+    fit: np.ndarray
+    held_out: np.ndarray
+    choice: np.ndarray
+    test: np.ndarray
+
+
+class TrainedPrior(NamedTuple):
+    """A prior with what its file needs to know."""
+
+    prior: GenerativePrior
+    architecture: Architecture
+    half: bool
+
+    def save(self, path: str | Path) -> None:
+        """Writes the model file."""
+        save_prior(path, self.prior, self.architecture, self.half)
+
+
+def train_prior(
+    key: Key[Array, ""],
+    images: "Float[Array, 'n *shape'] | ImageSet",
+    config: TrainingConfig | None = None,
+    path: str | Path | None = None,
+    on_progress: OnProgress = lambda stage, progress: None,
+) -> GenerativePrior:
+    """Trains VAE, flow and model error on clean images.
+
+    Args:
+        key: randomness of the whole run (`config.seed` is for the command line).
+        images: clean images, in any units; an `ImageSet` brings its own test images.
+        config: sizes, learning rates, and so on.
+        path: where to write the model file; None: nowhere.
+        on_progress: called with the stage ("vae", "flow", "measure") and its progress.
+    """
+    image_set = images if isinstance(images, ImageSet) else make_image_set(np.asarray(images))
+    trained = run_training(key, image_set, config or TrainingConfig(), on_progress=on_progress)
+    if path is not None:
+        trained.save(path)
+    return trained.prior
+
+
+def run_training(
+    key: Key[Array, ""],
+    images: ImageSet,
+    config: TrainingConfig,
+    checkpoints: Checkpoints | None = None,
+    on_progress: OnProgress = lambda stage, progress: None,
+    name: str = "unnamed",
+    command: str = "",
+) -> TrainedPrior:
+    """Runs or continues a training; see `train_prior`."""
+    checkpoints = checkpoints or Checkpoints(None, {})
+    split_key, vae_key, flow_key, error_key, quality_key = jax.random.split(key, 5)
+    split = split_images(split_key, images, config)
+    vae = _train_vae(vae_key, split.fit, config, checkpoints, on_progress)
+    flow = _train_flow(flow_key, vae, split.fit, config, checkpoints, on_progress)
+    on_progress("measure", Progress(0, 2, {}))
+    prior, architecture, error_metrics = _assemble(error_key, vae, flow, split, images, config)
+    train_seconds = checkpoints.seconds
+    on_progress("measure", Progress(1, 2, {}))
+
+    rounded = round_to_half(prior)
+    vae_as_stored = _vae_of(rounded, vae.log_sigma)
+    test = jnp.asarray(split.test)
+    exact = measure_vae(quality_key, vae, test)["elbo"]
+    cost_of_half = exact - measure_vae(quality_key, vae_as_stored, test)["elbo"]
+    half = abs(cost_of_half) <= _HALF_TOLERANCE
+    stored = rounded if half else prior
+    metrics = _measure(quality_key, _vae_of(stored, vae.log_sigma), stored.flow, split)
+    metrics["flow_needed"] = flow_needed(metrics)
+    metrics |= error_metrics
+    metrics["float16_elbo_cost"] = cost_of_half
+    metrics["train_seconds"] = train_seconds
+    metrics["parameters"] = count_parameters(stored)
+    on_progress("measure", Progress(2, 2, {}))
+    training = {
+        "command": command,
+        "config": dataclasses.asdict(config),
+        "data": images.source,
+        "data_checksum": images.checksum,
+        "images": {field: len(part) for field, part in split._asdict().items()},
+        "jax": jax.__version__,
+        "python": platform.python_version(),
+    }
+    card = Card(name=name, metrics=metrics, training=training)
+    return TrainedPrior(dataclasses.replace(stored, card=card), architecture, half)
+
+
+def split_images(key: Key[Array, ""], images: ImageSet, config: TrainingConfig) -> Split:
+    """Sets images apart at random; a tenth is for testing if no test images came along."""
+    n = len(images.train)
+    order = np.asarray(jax.random.permutation(key, n))
+    sizes = [
+        max(5, round(n * config.model_error.held_out)),
+        max(5, round(n * config.model_error.choice)),
+    ]
+    if images.test is None:
+        sizes.append(max(10, n // 10))
+    if sum(sizes) > n // 2:
+        raise UserError(
+            f"model_error.held_out = {config.model_error.held_out:g} and choice = "
+            f"{config.model_error.choice:g} leave {max(0, n - sum(sizes))} of {n} images to train "
+            "on; take less."
+        )
+    held_out, choice, *rest, fit_part = np.split(order, np.cumsum(sizes))
+    test = images.test if images.test is not None else images.train[rest[0]]
+    train = images.train
+    return Split(
+        fit=train[np.sort(fit_part)],
+        held_out=train[np.sort(held_out)],
+        choice=train[np.sort(choice)],
+        test=test,
+    )
+
+
+def _train_vae(key, images, config, checkpoints, on_progress) -> VAE:
+    init_key, fit_key = jax.random.split(key)
+    vae = init_vae(init_key, images.shape[1:], config.vae, config.sigma_start)
+    done = checkpoints.finished("vae", vae)
+    if done is not None:
+        return done
+    return fit(
+        fit_key,
+        vae,
+        make_vae_loss(config.sigma, config.encoder_noise),
+        jnp.asarray(images),
+        config.vae_fit,
+        checkpoints.resume("vae"),
+        checkpoints.saver("vae", {}),
+        lambda progress: on_progress("vae", progress),
+    )
+
+
+def _train_flow(key, vae, images, config, checkpoints, on_progress) -> Flow | None:
+    if config.flow.depth == 0:
+        return None
+    posteriors = encode_all(vae.encoder, jnp.asarray(images))
+    return fit_flow(
+        key,
+        posteriors,
+        config.flow,
+        config.flow_fit,
+        checkpoints.resume("flow"),
+        checkpoints.saver("flow", {"vae": vae}),
+        lambda progress: on_progress("flow", progress),
+    )
+
+
+def _assemble(key, vae: VAE, flow: Flow | None, split: Split, images: ImageSet, config):
+    held_key, choice_key = jax.random.split(key)
+    held = held_out_residuals(held_key, vae, split.held_out)
+    further = held_out_residuals(choice_key, vae, split.choice)
+    errors = estimate_model_errors(
+        held.residuals, further.residuals, config.model_error.floor, config.model_error.rank
+    )
+    errors = with_signal_dependence(errors, *held, config.model_error.most_data)
+    architecture = Architecture(
+        shape=split.fit.shape[1:],
+        vae=config.vae,
+        flow=config.flow,
+        model_errors={name: error.rank for name, error in errors.estimates.items()},
+        default_model_error=errors.default,
+        scaling=images.scaling,
+    )
+    prior = GenerativePrior(
+        decoder=vae.decoder,
+        flow=flow,
+        model_error=errors.estimates[errors.default],
+        model_errors=errors.estimates,
+        encoder=vae.encoder,
+        dim=config.vae.latent,
+        shape=architecture.shape,
+        scaling=images.scaling,
+    )
+    measured = float(errors.estimates["scalar"].std.mean())
+    metrics = {
+        "sigma_model": float(vae.sigma) if config.sigma == "trainable" else measured,
+        "sigma_measured": measured,
+        "model_error": errors.default,
+        "model_error_log_likelihood": errors.log_likelihoods,
+    }
+    return prior, architecture, metrics
+
+
+class Held(NamedTuple):
+    """What the generator leaves of images that were kept from training.
+
+    Attributes:
+        residuals: X - decode(z), z sampled from the encoder: its means would lose the variance
+            along the generator's tangent.
+        decoded: Decode(z).
+    """
+
+    residuals: np.ndarray
+    decoded: np.ndarray
+
+
+def held_out_residuals(key: Key[Array, ""], vae: VAE, images: np.ndarray) -> Held:
+    """Encodes, samples and decodes images."""
+    repeated = jnp.repeat(jnp.asarray(images), _RESIDUALS_PER_IMAGE, axis=0)
+    z = sample_posteriors(key, encode_all(vae.encoder, repeated))
+    decoded = decode_all(vae, z)
+    return Held(np.asarray(repeated - decoded), np.asarray(decoded))
+
+
+def _measure(key, vae: VAE, flow: Flow | None, split: Split) -> dict[str, Any]:
+    test_key, train_key, latent_key = jax.random.split(key, 3)
+    test = jnp.asarray(split.test)
+    metrics: dict[str, Any] = {
+        f"test_{name}": value for name, value in measure_vae(test_key, vae, test).items()
+    }
+    order = np.random.default_rng(0).permutation(len(split.fit))
+    seen = jnp.asarray(split.fit[order[: len(test)]])
+    kept = jnp.concatenate([jnp.asarray(split.held_out), jnp.asarray(split.choice)])
+    metrics["train_elbo"] = measure_vae(train_key, vae, seen)["elbo"]
+    return metrics | measure_latents(latent_key, vae, flow, test, seen, kept)
+
+
+def _vae_of(prior: GenerativePrior, log_sigma: Array) -> VAE:
+    return VAE(prior.encoder, prior.decoder, log_sigma)  # pyright: ignore[reportArgumentType]
+
+
+def count_parameters(tree: Any) -> int:
+    """Number of floating-point values in networks and flow."""
+    leaves = jax.tree.leaves(
+        eqx.filter((tree.encoder, tree.decoder, tree.flow), eqx.is_inexact_array)
+    )
+    return sum(leaf.size for leaf in leaves)

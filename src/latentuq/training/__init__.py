@@ -1,9 +1,0 @@
-"""Fitting VAE, flow and model error, resumable.
-
-Only the configuration is imported here: the rest pulls in optimisers, and commands that merely
-parse flags need none.
-"""
-
-from latentuq.training.config import FitConfig, ModelErrorConfig, TrainingConfig
-
-__all__ = ["FitConfig", "ModelErrorConfig", "TrainingConfig"]

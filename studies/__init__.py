@@ -1,0 +1,1 @@
+"""What only we run: comparisons, references, the paper, and the pages of results."""

@@ -1,0 +1,41 @@
+"""What the methods that reuse the VAE's encoder share: q(z | x), and the way from z to u."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from latentuq.core.errors import UserError
+from latentuq.prior import GenerativePrior
+
+
+def check_encoder(prior: GenerativePrior, method: str) -> None:
+    """Refuses a prior that is a generator alone."""
+    if prior.encoder is None:
+        raise UserError(
+            f"{method} needs the VAE's encoder, and the prior {prior.card.name!r} has none: use a"
+            " prior trained by train_prior."
+        )
+
+
+def to_base(
+    prior: GenerativePrior, z: Float[Array, " dim"]
+) -> tuple[Float[Array, " dim"], Float[Array, ""]]:
+    """Returns u with flow(u) = z and ln |det du/dz|, which turns densities of u into those of z."""
+    return (z, jnp.zeros(())) if prior.flow is None else prior.flow.inverse(z)
+
+
+def to_latent(
+    prior: GenerativePrior, u: Float[Array, " dim"]
+) -> tuple[Float[Array, " dim"], Float[Array, ""]]:
+    """Returns z = flow(u) and ln |det du/dz|."""
+    if prior.flow is None:
+        return u, jnp.zeros(())
+    z, log_det = prior.flow.forward(u)
+    return z, -log_det
+
+
+def gaussian_log_prob(
+    z: Float[Array, " dim"], mean: Float[Array, " dim"], std: Float[Array, " dim"]
+) -> Float[Array, ""]:
+    """Ln N(z; mean, diag(std^2))."""
+    return jnp.sum(jax.scipy.stats.norm.logpdf(z, mean, std))

@@ -1,0 +1,339 @@
+"""Adaptive tempered sequential Monte Carlo: slow, but exact for many modes and any shape.
+
+Particles move from the prior N(0, scale^2 I) along prior(u) exp(temperature * L(u)), where
+L = ln density - ln prior, to the density at temperature 1. At each temperature: reweight,
+resample (systematic), and run several HMC moves on every particle. All states that the moves
+visit are kept and reweighted next ("waste-free" SMC, Dau and Chopin 2022), which costs one forward
+evaluation per state and lowers the evidence's variance.
+
+Temperatures, mass matrices and step sizes are adapted to the particles in a first pass. Its
+evidence is biased (by -0.07 nats on a 10-dimensional Gaussian with 1024 particles and -0.27 with
+256: where the largest weights are missed by chance, the next temperature is set too far ahead), so
+it is thrown away; a second, independent pass with that plan is free of the bias.
+"""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import logsumexp
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from latentuq.core.errors import UserError
+from studies.baselines.requirements import require_blackjax
+from studies.baselines.result import BaselineResult, LogDensity
+from studies.baselines.timing import Timer
+
+_ACCEPTANCE = 0.8
+# Mean length of a trajectory, in standard deviations: a quarter of a Gaussian's period.
+_LENGTH = np.pi / 2
+_MOST_LEAPFROGS = 32
+_MOST_TEMPERATURES = 500
+# Particles evaluated together: activations of a small network then stay in the processor's cache.
+_CHUNK = 256
+
+
+class Cloud(NamedTuple):
+    """Equally weighted draws at one temperature, and L at each."""
+
+    u: Float[Array, "pool dim"]
+    log_likelihood: Float[Array, " pool"]
+
+
+class Stage(NamedTuple):
+    """A temperature and the HMC that suits it: inverse mass matrix, logarithm of the step."""
+
+    temperature: Float[Array, ""]
+    covariance: Float[Array, "dim dim"]
+    log_step: Float[Array, ""]
+
+
+class Report(NamedTuple):
+    """One temperature: its factor of the evidence, mean acceptance, leapfrogs per particle."""
+
+    log_increment: Float[Array, ""]
+    acceptance: Float[Array, ""]
+    leapfrogs: Int[Array, ""]
+
+
+class Plan(NamedTuple):
+    """The stages from the prior to the density, and what it cost to find them."""
+
+    stages: list[Stage]
+    seconds: float
+    compile_seconds: float
+    gradients: int
+    forward_equivalents: int
+
+
+class Tempered(eqx.Module):
+    """A density on its way from N(0, scale^2 I); NaN counts as zero density."""
+
+    log_density_fn: LogDensity
+    scale: Float[Array, ""]
+
+    def log_prior(self, u: Float[Array, " dim"]) -> Float[Array, ""]:
+        return jnp.sum(jax.scipy.stats.norm.logpdf(u, scale=self.scale))
+
+    def log_likelihood(self, u: Float[Array, " dim"]) -> Float[Array, ""]:
+        """L(u) = ln density - ln prior."""
+        value = self.log_density_fn(u)
+        return jnp.where(jnp.isnan(value), -jnp.inf, value) - self.log_prior(u)
+
+    def log_density(
+        self, u: Float[Array, " dim"], temperature: Float[Array, ""]
+    ) -> Float[Array, ""]:
+        return self.log_prior(u) + temperature * self.log_likelihood(u)
+
+
+def smc(
+    key: Key[Array, ""],
+    log_density_fn: LogDensity,
+    dim: int,
+    *,
+    particles: int = 1024,
+    moves: int = 4,
+    ess: float = 0.5,
+    scale: float = 1.0,
+    plan: Plan | None = None,
+) -> BaselineResult:
+    """Samples a density and estimates its integral, many modes included.
+
+    The evidence is the product over temperatures of the mean incremental weight, an unbiased
+    estimate. One run cannot tell its error: repeat it and use `pool_evidence`.
+
+    Args:
+        key: Randomness.
+        log_density_fn: Any JAX log density; a pytree (a method of an `eqx.Module`) is traced once
+            for all instances of one shape.
+        dim: Size of u.
+        particles: Particles that are moved.
+        moves: HMC moves at each temperature; `particles * moves` draws are returned.
+        ess: Effective fraction of the draws that a step to the next temperature leaves.
+        scale: Standard deviation of the prior that the particles start from.
+        plan: From `plan_smc` for this density, to share it between runs; by default it is made
+            here, and its cost counts.
+    """
+    plan_key, run_key = jax.random.split(key)
+    paid = plan is None
+    if plan is None:
+        plan = plan_smc(
+            plan_key, log_density_fn, dim, particles=particles, moves=moves, ess=ess, scale=scale
+        )
+    size = _Size(particles, moves, ess)
+    done = _run(run_key, log_density_fn, dim, size, scale, plan.stages)
+    return BaselineResult(
+        draws=np.asarray(done.cloud.u),
+        log_evidence=float(np.sum([float(report.log_increment) for report in done.reports])),
+        log_evidence_error=None,
+        seconds=done.timer.seconds + paid * plan.seconds,
+        compile_seconds=done.timer.compile_seconds + paid * plan.compile_seconds,
+        gradients=done.gradients + paid * plan.gradients,
+        forward_equivalents=done.forward_equivalents + paid * plan.forward_equivalents,
+        history={
+            "temperatures": np.asarray([float(stage.temperature) for stage in done.stages]),
+            "acceptances": np.asarray([float(report.acceptance) for report in done.reports]),
+            "leapfrogs": np.asarray([float(report.leapfrogs) for report in done.reports]),
+        },
+    )
+
+
+def plan_smc(
+    key: Key[Array, ""],
+    log_density_fn: LogDensity,
+    dim: int,
+    *,
+    particles: int = 1024,
+    moves: int = 4,
+    ess: float = 0.5,
+    scale: float = 1.0,
+) -> Plan:
+    """Finds temperatures, mass matrices and step sizes by one adaptive pass; see `smc`."""
+    require_blackjax("SMC")
+    if particles < 2 or moves < 1 or not 0 < ess < 1 or not scale > 0:
+        raise UserError(
+            "SMC needs particles >= 2, moves >= 1, 0 < ess < 1 and scale > 0, not"
+            f" {particles}, {moves}, {ess} and {scale}."
+        )
+    done = _run(key, log_density_fn, dim, _Size(particles, moves, ess), scale, None)
+    return Plan(
+        done.stages,
+        done.timer.seconds,
+        done.timer.compile_seconds,
+        done.gradients,
+        done.forward_equivalents,
+    )
+
+
+class _Size(NamedTuple):
+    particles: int
+    moves: int
+    ess: float
+
+
+class _Pass(NamedTuple):
+    """All that one pass from the prior to the density leaves."""
+
+    cloud: Cloud
+    stages: list[Stage]
+    reports: list[Report]
+    size: _Size
+    timer: Timer
+
+    @property
+    def gradients(self) -> int:
+        # One gradient starts each particle at each temperature, one more per leapfrog step.
+        leapfrogs = sum(int(report.leapfrogs) for report in self.reports)
+        return self.size.particles * (leapfrogs + len(self.reports))
+
+    @property
+    def forward_equivalents(self) -> int:
+        forwards = self.size.particles * self.size.moves * (len(self.reports) + 1)
+        return forwards + 3 * self.gradients
+
+
+def _run(
+    key: Key[Array, ""],
+    log_density_fn: LogDensity,
+    dim: int,
+    size: _Size,
+    scale: float,
+    planned: list[Stage] | None,
+) -> _Pass:
+    """One pass: through the planned stages, or through stages adapted on the way."""
+    target = Tempered(log_density_fn, jnp.asarray(scale, jnp.float32))
+    start_key, loop_key = jax.random.split(key)
+    timer = Timer()
+    cloud = timer.run(_start, start_key, target, dim, size)
+    if not np.any(np.isfinite(cloud.log_likelihood)):
+        raise UserError(
+            f"The log density is not finite at any of {len(cloud.u)} draws of"
+            f" N(0, {scale:g}^2 I); choose a scale where it is."
+        )
+    # In whitened coordinates leapfrog steps scale as dim^(-1/4).
+    stage = Stage(jnp.zeros(()), jnp.eye(dim), jnp.asarray(-0.25 * np.log(dim), jnp.float32))
+    adapt = jnp.asarray(planned is None)
+    stages, reports = [], []
+    for number, step_key in enumerate(jax.random.split(loop_key, _MOST_TEMPERATURES)):
+        reached = stage.temperature
+        stage = stage if planned is None else planned[number]
+        cloud, stage, report = timer.run(
+            _advance, step_key, target, cloud, reached, stage, adapt, size
+        )
+        stages.append(stage)
+        reports.append(report)
+        if stage.temperature == 1:
+            return _Pass(cloud, stages, reports, size, timer)
+    raise UserError(
+        f"SMC reached temperature {float(stage.temperature):.2g} of 1 in {_MOST_TEMPERATURES}"
+        " steps; start from a scale nearer to the density's."
+    )
+
+
+@eqx.filter_jit
+def _start(key: Key[Array, ""], target: Tempered, dim: int, size: _Size) -> Cloud:
+    """The prior's draws: the cloud at temperature 0."""
+    u = target.scale * jax.random.normal(key, (size.particles * size.moves, dim))
+    return Cloud(u, jax.lax.map(target.log_likelihood, u, batch_size=_CHUNK))
+
+
+@eqx.filter_jit
+def _advance(
+    key: Key[Array, ""],
+    target: Tempered,
+    cloud: Cloud,
+    reached: Float[Array, ""],
+    stage: Stage,
+    adapt: Bool[Array, ""],
+    size: _Size,
+) -> tuple[Cloud, Stage, Report]:
+    """Reweights the cloud from the temperature reached to the next, resamples it and moves it.
+
+    If `adapt`, only the step of `stage` is used, to start from, and the stage is found.
+    """
+    from blackjax.smc.resampling import systematic
+
+    resample_key, move_key = jax.random.split(key)
+    found = _next_temperature(cloud.log_likelihood, reached, size.ess)
+    temperature = jnp.where(adapt, found, stage.temperature)
+    log_weights = (temperature - reached) * cloud.log_likelihood
+    weights = jax.nn.softmax(log_weights)
+    chosen = cloud.u[systematic(resample_key, weights, size.particles)]
+    covariance = jnp.where(adapt, _covariance(cloud.u, weights), stage.covariance)
+    stage = Stage(temperature, covariance, stage.log_step)
+    moved, log_step, report = _move(move_key, target, chosen, stage, adapt, size.moves)
+    increment = logsumexp(log_weights) - jnp.log(log_weights.size)
+    return moved, stage._replace(log_step=log_step), report._replace(log_increment=increment)
+
+
+def _next_temperature(
+    log_likelihood: Float[Array, " pool"], reached: Float[Array, ""], ess: float
+) -> Float[Array, ""]:
+    """The temperature at which the effective fraction of the possible draws falls to `ess`."""
+    from blackjax.smc.ess import ess_solver
+    from blackjax.smc.solver import dichotomy
+
+    possible = jnp.mean(jnp.isfinite(log_likelihood))
+    remaining = 1.0 - reached
+    increment = ess_solver(
+        lambda values: values, log_likelihood, ess * possible, remaining, dichotomy
+    )
+    return jnp.where(increment >= remaining, 1.0, reached + increment)
+
+
+def _covariance(
+    u: Float[Array, "pool dim"], weights: Float[Array, " pool"]
+) -> Float[Array, "dim dim"]:
+    gaps = u - weights @ u
+    covariance = (weights[:, None] * gaps).T @ gaps
+    # A floor keeps a cloud of a few distinct points positive definite.
+    return covariance + 1e-5 * jnp.trace(covariance) / u.shape[1] * jnp.eye(u.shape[1])
+
+
+def _move(
+    key: Key[Array, ""],
+    target: Tempered,
+    u: Float[Array, "particles dim"],
+    stage: Stage,
+    adapt: Bool[Array, ""],
+    moves: int,
+) -> tuple[Cloud, Float[Array, ""], Report]:
+    """HMC moves of all particles; the step follows their mean acceptance if `adapt`."""
+    from blackjax.mcmc import hmc
+
+    kernel: Any = hmc.build_kernel()
+    particles, dim = u.shape
+
+    def log_density(u):
+        return target.log_density(u, stage.temperature)
+
+    def move(carry, move_key):
+        states, log_step = carry
+        length_key, kernel_key = jax.random.split(move_key)
+        step = jnp.exp(log_step)
+        length = _LENGTH * jax.random.uniform(length_key, minval=0.5, maxval=1.5)
+        leapfrogs = jnp.clip(jnp.ceil(length / step), 1, _MOST_LEAPFROGS).astype(int)
+
+        def one(argument):
+            one_key, state = argument
+            state, info = kernel(one_key, state, log_density, step, stage.covariance, leapfrogs)
+            return state, info.acceptance_rate, target.log_likelihood(state.position)
+
+        keys = jax.random.split(kernel_key, particles)
+        states, acceptances, log_likelihood = jax.lax.map(one, (keys, states), batch_size=_CHUNK)
+        acceptance = jnp.mean(acceptances)
+        log_step += jnp.where(adapt, acceptance - _ACCEPTANCE, 0.0)
+        return (states, log_step), (states.position, log_likelihood, acceptance, leapfrogs)
+
+    states = jax.lax.map(lambda point: hmc.init(point, log_density), u, batch_size=_CHUNK)
+    (_, log_step), (visited, log_likelihood, acceptances, leapfrogs) = jax.lax.scan(
+        move, (states, stage.log_step), jax.random.split(key, moves)
+    )
+    # Particle by particle, not move by move: relatives stay neighbours, which systematic
+    # resampling turns into strata.
+    cloud = Cloud(
+        jnp.swapaxes(visited, 0, 1).reshape(particles * moves, dim), log_likelihood.T.ravel()
+    )
+    return cloud, log_step, Report(jnp.zeros(()), jnp.mean(acceptances), jnp.sum(leapfrogs))

@@ -1,0 +1,255 @@
+"""Runs methods on problems, measures each against ground truth, and saves cells as they finish."""
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key
+
+from latentuq.calibration.statistics import crps, energy_score
+from latentuq.core.cells import commit, read_results
+from latentuq.core.errors import UserError
+from latentuq.core.files import atomic_path
+from latentuq.data import load_digits
+from latentuq.posterior import Posterior, solve
+from latentuq.posterior.maps import draw_images
+from latentuq.prior import GenerativePrior
+from latentuq.prior.training.two_sample import FEWEST_DRAWS, two_sample_accuracy
+from latentuq.problem import InverseProblem
+from latentuq.problem.experiments import EXPERIMENTS, make_problem
+from studies.baselines import BaselineResult
+from studies.bench.methods import CERTIFICATE, DRAWS, METHODS, STAGE, Task
+from studies.bench.references import MODEL_ERROR, Reference
+from studies.bench.sharpening import SHARPENING, Masses, mode_masses
+
+Cells = dict[str, dict[str, Any]]
+
+COMPILING = "compiling"
+"""How the cells of our own compilation are named, before the problem."""
+
+_IMAGES = 400
+# Most draws of either sample that a classifier is to tell apart.
+_COMPARED = 1000
+
+
+def cell_name(method: str, corruption: str, repeat: int) -> str:
+    """Names a cell."""
+    return f"{method} {corruption} {repeat}"
+
+
+def check_names(methods: Sequence[str], corruptions: Sequence[str]) -> None:
+    """Raises a `UserError` for a method or a corruption that does not exist."""
+    for names, known in ((methods, METHODS), (corruptions, EXPERIMENTS)):
+        for name in names:
+            if name not in known:
+                raise UserError(f"There is no {name!r} to compare; there are {', '.join(known)}.")
+
+
+def run_bench(
+    prior: GenerativePrior,
+    references: dict[tuple[str, int], Reference],
+    path: Path,
+    methods: Sequence[str],
+    corruptions: Sequence[str],
+    repeats: int,
+    seed: int = 0,
+    report: Callable[[str, dict[str, Any]], None] = lambda name, cell: None,
+) -> Cells:
+    """Measures what is missing: all methods on all problems, then all again.
+
+    Some methods are run less often, see `Method.repeats`. A method that does not apply to a problem
+    has an `error` in place of its numbers.
+
+    Args:
+        prior: Of all problems.
+        references: Ground truth.
+        path: The JSON file of the cells.
+        methods: Names in `METHODS`.
+        corruptions: Names in `EXPERIMENTS`, each with the paper's image.
+        repeats: Of each method, unless it has a limit of its own.
+        seed: Of the first repeat.
+        report: Called with the name and the contents of each new cell.
+    """
+    check_names(methods, corruptions)
+    prior = prior.with_model_error(MODEL_ERROR)
+    setup = make_setup(prior, seed)
+    cells, version = read_cells(path, setup), commit()
+    truths: dict[str, Truth] = {}
+    for repeat in range(repeats):
+        for corruption in corruptions:
+            for method in methods:
+                name = cell_name(method, corruption, repeat)
+                if name in cells or repeat >= (METHODS[method].repeats or repeats):
+                    continue
+                if corruption not in truths:
+                    post, seconds = _compiled(prior, corruption, seed)
+                    compiling = {"seconds": seconds, "commit": version}
+                    cells.setdefault(f"{COMPILING} {corruption}", compiling)
+                    reference = references[corruption, EXPERIMENTS[corruption].image]
+                    # Seeds that no run has.
+                    truths[corruption] = find_truth(jax.random.key(seed + 2000), post, reference)
+                cell = measure(
+                    jax.random.key(seed + repeat), method, corruption, truths[corruption]
+                )
+                cells[name] = cell | {"commit": version}
+                write_cells(path, setup, cells)
+                report(name, cells[name])
+    return cells
+
+
+def make_setup(prior: GenerativePrior, seed: int) -> dict[str, Any]:
+    """What all cells depend on."""
+    return {
+        "model": prior.card.name,
+        "model_checksum": prior.card.checksum,
+        "model_error": prior.model_error_name,
+        "seed": seed,
+        "masses": SHARPENING,
+        "draws": DRAWS,
+        "compared": _COMPARED,
+    }
+
+
+def _compiled(prior: GenerativePrior, corruption: str, seed: int) -> tuple[Posterior, float]:
+    """Our posterior of a problem, with nothing left to compile, and how long compiling took."""
+    image = load_digits().digit(EXPERIMENTS[corruption].image)
+    problem = make_problem(prior, corruption, image)
+    key = jax.random.key(seed)
+
+    def timed() -> tuple[Posterior, float]:
+        start = time.perf_counter()
+        return solve(key, problem), time.perf_counter() - start
+
+    (_, first), (post, second) = timed(), timed()
+    solve(key, problem, budget="preview")
+    return post, max(0.0, first - second)
+
+
+class Truth(NamedTuple):
+    """What the answers to one problem are held against.
+
+    Attributes:
+        post: Our posterior: its modes are those that masses are of.
+        reference: Draws of SMC, and the evidence that was sharpened with them.
+        masses: Of the modes.
+    """
+
+    post: Posterior
+    reference: Reference
+    masses: Masses
+
+
+def find_truth(key: Key[Array, ""], post: Posterior, reference: Reference) -> Truth:
+    """The truth about a problem; a minute or two for the masses of several modes."""
+    if len(post.weights) == 1:
+        return Truth(post, reference, Masses(np.ones(1), np.zeros(1), -np.inf))
+    return Truth(post, reference, mode_masses(key, post, reference.draws))
+
+
+def measure(key: Key[Array, ""], method: str, corruption: str, truth: Truth) -> dict[str, Any]:
+    """One run of one method: what it cost and how far it is from the truth."""
+    run_key, score_key = jax.random.split(key)
+    post, reference = truth.post, truth.reference
+    problem = post.problem
+    assert problem is not None
+    try:
+        task = Task(problem, post, EXPERIMENTS[corruption].starts)
+        result = METHODS[method].run(run_key, task)
+    except UserError as error:
+        return {"error": str(error)}
+    image = load_digits().digit(EXPERIMENTS[corruption].image)
+    stages = {
+        name.removeprefix(STAGE): round(float(value), 3)
+        for name, value in result.history.items()
+        if name.startswith(STAGE)
+    }
+    certificate = {
+        name: result.history[name].item() for name in CERTIFICATE if name in result.history
+    }
+    return {
+        "seconds": result.seconds,
+        "stages": stages,
+        **certificate,
+        "compile_seconds": result.compile_seconds,
+        "gradients": result.gradients,
+        "forward_equivalents": result.forward_equivalents,
+        "log_evidence": result.log_evidence,
+        "evidence_gap": _gap(result, reference),
+        "reference_error": reference.error,
+        **compare_draws(score_key, truth, result.draws),
+        **score_images(score_key, problem, result.draws, np.asarray(image)),
+    }
+
+
+def _gap(result: BaselineResult, reference: Reference) -> float | None:
+    if result.log_evidence is None:
+        return None
+    return result.log_evidence - reference.log_evidence
+
+
+def compare_draws(
+    key: Key[Array, ""], truth: Truth, draws: Float[np.ndarray, "n dim"]
+) -> dict[str, Any]:
+    """Masses of the two heaviest modes, and two-sample accuracy against reference draws.
+
+    Modes are told apart by our posterior's responsibilities for the draws. All of them count for
+    the masses, some for the accuracy: draws that repeat would give themselves away.
+    """
+    theirs = truth.reference.draws
+    finite = draws[np.all(np.isfinite(draws), axis=1)]
+    masses, errors, khat = truth.masses
+    heaviest = np.argsort(-masses)[:2]
+    known = {
+        "reference_weight_error": float(np.max(errors[heaviest])),
+        "reference_weight_khat": khat if np.isfinite(khat) else None,
+    }
+    if not len(finite):
+        return known | {"weight_gap": 1.0, "two_sample_accuracy": 1.0, "compared_draws": 0}
+    found = np.mean(truth.post.responsibilities(finite), axis=0)
+    some = np.random.default_rng(0).permutation(finite)[:_COMPARED]
+    distinct = np.unique(some, axis=0)
+    # Draws that repeat a few points are not draws: nothing is left to compare.
+    accuracy = 1.0
+    if min(len(distinct), len(theirs)) >= FEWEST_DRAWS:
+        accuracy = two_sample_accuracy(key, jnp.asarray(distinct), jnp.asarray(theirs))
+    return known | {
+        "weight_gap": float(np.max(np.abs(found - masses)[heaviest])),
+        "two_sample_accuracy": accuracy,
+        "compared_draws": len(distinct),
+    }
+
+
+def score_images(
+    key: Key[Array, ""],
+    problem: InverseProblem,
+    draws: Float[np.ndarray, "n dim"],
+    truth: Float[np.ndarray, "*shape"],
+) -> dict[str, float]:
+    """Energy score and mean CRPS of the true image."""
+    choose_key, image_key = jax.random.split(key)
+    finite = draws[np.all(np.isfinite(draws), axis=1)]
+    if not len(finite):
+        return {"energy": float("inf"), "crps": float("inf")}
+    index = jax.random.choice(choose_key, len(finite), (_IMAGES,))
+    us: Float[Array, "n dim"] = jnp.asarray(finite)[index]
+    images = np.asarray(draw_images(jax.random.split(image_key, _IMAGES), problem, us))
+    return {
+        "energy": energy_score(images, truth),
+        "crps": float(np.mean(crps(images, truth))),
+    }
+
+
+def read_cells(path: Path, setup: dict[str, Any]) -> Cells:
+    """The cells of an earlier run with this setup."""
+    return read_results(path, setup, "cells", "`latentuq bench`") or {}
+
+
+def write_cells(path: Path, setup: dict[str, Any], cells: Cells) -> None:
+    """Writes all cells, aside first."""
+    with atomic_path(path) as temporary:
+        temporary.write_text(json.dumps({"setup": setup, "cells": cells}, indent=1) + "\n")

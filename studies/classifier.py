@@ -1,0 +1,41 @@
+"""Trains the classifier of digits that the calibration study uses: about a minute.
+
+    python benchmarks/classifier.py
+
+Writes src/latentuq/calibration/digits.safetensors; its header holds its test accuracies.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from latentuq.calibration.classifier import save_classifier, train_classifier
+from latentuq.core.cells import commit
+from latentuq.data import load_dataset
+from latentuq.prior.model_file import load_prior
+from studies.priors import ROOT
+
+PATH = ROOT / "src" / "latentuq" / "calibration" / "digits.safetensors"
+
+
+def main() -> None:
+    prior, data = load_prior("mnist"), load_dataset("mnist")
+    images = jnp.asarray(data.train_images, jnp.float32)
+    labels = jnp.asarray(data.train_labels, jnp.int32)
+    classifier = train_classifier(jax.random.key(0), prior, images, labels)
+    test = jnp.asarray(data.test_images, jnp.float32)
+    truth = np.asarray(data.test_labels)
+    means, _ = prior.encode(test)
+    remade = jax.vmap(prior.decoder)(means)
+
+    def accuracy(x: jax.Array) -> float:
+        return float(np.mean(np.argmax(classifier.probabilities(x), axis=1) == truth))
+
+    metrics = {"accuracy": accuracy(test), "accuracy_remade": accuracy(remade)}
+    print(metrics)
+    command = "python benchmarks/classifier.py"
+    save_classifier(PATH, classifier, {"metrics": metrics, "command": command, "commit": commit()})
+
+
+if __name__ == "__main__":
+    main()

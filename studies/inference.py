@@ -1,0 +1,300 @@
+"""Is the inference right, repeatable, honest and cheap? As docs/results/inference.md.
+
+    python benchmarks/inference.py            # what is missing is measured, then the page written
+    python benchmarks/inference.py --write    # the page alone, from what has been measured
+    python benchmarks/inference.py images     # only cells whose name starts so
+
+Every cell is saved to docs/results/inference.json as it finishes; a second call continues. The
+cells of another model, or of another version of `src/latentuq/inference`, are measured anew.
+"""
+
+import argparse
+import hashlib
+import json
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import latentuq
+from latentuq.core.cells import commit
+from latentuq.core.files import atomic_path
+from latentuq.data import load_digits
+from latentuq.inference import engine
+from latentuq.inference.descent import descend, gauss_newton
+from latentuq.inference.search import SearchState
+from latentuq.inference.target import Target
+from latentuq.posterior import Posterior
+from latentuq.prior.model_file import load_prior
+from latentuq.prior.training.two_sample import two_sample_accuracy
+from latentuq.problem import InverseProblem
+from latentuq.problem.experiments import EXPERIMENTS, make_problem
+from studies.baselines.smc import smc
+from studies.bench.references import MODEL_ERROR
+from studies.exact_densities import CASES, measure_case
+from studies.inference_page import write_page
+from studies.priors import ROOT, best_seconds, decoder_flops, flow_flops
+from studies.references import IMAGES, MODEL, SETTINGS, read_references, read_spread
+
+CELLS = ROOT / "docs" / "results" / "inference.json"
+PAGE = ROOT / "docs" / "results" / "inference.md"
+SEEDS = range(5)
+COMMIT = commit()
+PAPER = tuple((name, experiment.image) for name, experiment in EXPERIMENTS.items())
+
+
+def make(corruption: str, image: int) -> InverseProblem:
+    return make_problem(
+        load_prior(MODEL).with_model_error(MODEL_ERROR), corruption, load_digits().digit(image)
+    )
+
+
+def solve(problem: InverseProblem, seed: int, budget: str = "default") -> Posterior:
+    return latentuq.solve(jax.random.key(seed), problem, budget=budget)
+
+
+def summary(post: Posterior, seconds: float) -> dict[str, Any]:
+    d = post.diagnostics
+    return {
+        "log_evidence": float(post.log_evidence),
+        "log_evidence_error": float(post.log_evidence_error),
+        "weights": [round(float(w), 4) for w in post.weights],
+        "khat": d.khat,
+        "ess": d.ess,
+        "missed_mass": d.missed_mass,
+        "new_basin_chance": d.new_basin_chance,
+        "refinements": d.rounds,
+        "forward_equivalents": d.forward_equivalents,
+        "seconds": seconds,
+        "stages": dict(d.seconds),
+        "verdict": post.verdict,
+    }
+
+
+def measure_image(corruption: str, image: int, seed: int) -> dict[str, Any]:
+    """One solve, beside the reference: evidence, weights and draws."""
+    problem = make(corruption, image)
+    start = time.perf_counter()
+    post = solve(problem, seed)
+    seconds = time.perf_counter() - start
+    reference = read_references()[corruption, image]
+    theirs = jnp.asarray(reference.draws)
+    weights = jnp.mean(post.responsibilities(theirs), axis=0)
+    draw_key, test_key = jax.random.split(jax.random.key(1000 + seed))
+    # Distinct draws on both sides: repeated ones would be recognised.
+    ours = np.unique(np.asarray(post.sample(draw_key, 1000)), axis=0)
+    distinct = np.unique(reference.draws, axis=0)
+    np.random.default_rng(seed).shuffle(distinct)
+    number = min(len(ours), len(distinct))
+    accuracy = two_sample_accuracy(test_key, jnp.asarray(ours), jnp.asarray(distinct[:number]))
+    return summary(post, seconds) | {
+        "bridge": bridge_evidence(post, theirs),
+        "weight_gap": float(jnp.max(jnp.abs(weights - post.weights))),
+        "two_sample_accuracy": accuracy,
+        "two_sample_draws": number,
+    }
+
+
+def beside_references(cells: dict[str, Any]) -> dict[str, Any]:
+    """The cells, those of images with the evidence that is known today."""
+    references = read_references()
+    known = dict(cells)
+    for name in [name for name in cells if name.startswith("images ")]:
+        _, corruption, image, *_ = name.split()
+        truth = references[corruption, int(image)]
+        evidence = {"reference": truth.log_evidence, "reference_error": truth.error}
+        known[name] = cells[name] | evidence
+    return known
+
+
+def bridge_evidence(post: Posterior, theirs: jax.Array) -> float:
+    """Ln evidence by bridge sampling between our proposal's draws and the reference's.
+
+    Meng and Wong (1996). It needs the reference's draws, not its evidence, and no coverage of the
+    tails by our proposal: an independent check of both.
+    """
+    draws, proposal = post.inference.draws, post.inference.proposal
+    ours = np.asarray(draws.log_densities - draws.log_proposals, np.float64)
+    assert post.log_density_fn is not None
+    densities = jax.lax.map(post.log_density_fn, theirs, batch_size=500)
+    other = np.asarray(densities - jax.vmap(proposal.log_prob)(theirs), np.float64)
+    share = len(ours) / (len(ours) + len(other))
+    estimate = float(post.log_evidence)
+    for _ in range(200):
+        up = np.logaddexp(np.log(share) + estimate, np.log(1 - share) + ours)
+        down = np.logaddexp(np.log(share) + estimate, np.log(1 - share) + other)
+        estimate = float(
+            np.logaddexp.reduce(ours - up)
+            - np.log(len(ours))
+            - np.logaddexp.reduce(-down)
+            + np.log(len(other))
+        )
+    return estimate
+
+
+def measure_cost(corruption: str, image: int) -> dict[str, Any]:
+    """Default, preview and SMC from the prior, one after the other in one process."""
+    problem = make(corruption, image)
+    runs: dict[str, Any] = {}
+    for budget in ("preview", "default"):
+        solve(problem, 100, budget)
+        records = []
+        for seed in range(3):
+            start = time.perf_counter()
+            post = solve(problem, seed, budget)
+            records.append(summary(post, time.perf_counter() - start))
+        runs[budget] = {
+            name: float(np.median([record[name] for record in records]))
+            for name in ("seconds", "forward_equivalents")
+        } | {"stages": records[-1]["stages"]}
+    settings: dict[str, Any] = dict(SETTINGS)
+    result = smc(jax.random.key(0), problem.log_density, problem.dim, **settings)
+    runs["smc"] = {
+        "seconds": result.seconds,
+        "forward_equivalents": result.forward_equivalents,
+        "log_evidence": float(result.log_evidence or np.nan),
+        "sd": read_spread(corruption, image),
+    }
+    return runs
+
+
+def measure_hidden(corruption: str, image: int, seed: int) -> dict[str, Any]:
+    """Hides the heaviest mode but one from the search; does the answer notice?"""
+    problem = make(corruption, image)
+    whole = solve(problem, seed)
+    modes = np.asarray(whole.modes)
+    if len(modes) < 2 or whole.weights[1] < 0.01:
+        return {"hidden": None}
+    found, original = modes[1], engine.search
+
+    def blinded(*args: Any) -> SearchState:
+        state = original(*args)
+        near = [float(np.linalg.norm(mode.point - found)) for mode in state.modes]
+        gone = int(np.argmin(near)) if near else -1
+        if not near or near[gone] > 0.1:
+            return state
+        rest = state.basins != gone
+        kept = [index for index in range(len(state.modes)) if index != gone]
+        basins = state.basins[rest]
+        return state._replace(
+            modes=tuple(state.modes[index] for index in kept),
+            found_at=tuple(state.found_at[index] for index in kept),
+            values=state.values[rest],
+            basins=np.where(basins > gone, basins - 1, basins),
+            independent=state.independent[rest],
+        )
+
+    engine.search = blinded
+    try:
+        post = solve(problem, seed)
+    finally:
+        engine.search = original
+    # Along soft directions a mode is located to a few hundredths; other modes are far away.
+    distances = np.linalg.norm(np.asarray(post.modes) - found, axis=1)
+    return {
+        "hidden": float(whole.weights[1]),
+        "found_again": bool(distances.min() < 0.1),
+        "evidence_change": float(post.log_evidence - whole.log_evidence),
+        "verdict": post.verdict,
+        "verdict_whole": whole.verdict,
+    }
+
+
+def measure_kernel() -> dict[str, Any]:
+    """Arithmetic of the search per second, against the machine's matrix products."""
+    prior = load_prior(MODEL).with_model_error(MODEL_ERROR)
+    problem = make("solidmask", 6)
+    target = Target(problem.log_density, problem.dim, problem.residual)
+    starts = jax.random.normal(jax.random.key(0), (32, prior.dim))
+
+    def run() -> Any:
+        ends = descend(
+            gauss_newton,
+            target,
+            starts,
+            jnp.ones(32),
+            lanes=8,
+            steps=60,
+            tolerance=1e-2,
+            hopeless=60.0,
+        )
+        return jax.block_until_ready(ends)
+
+    evaluations = int(run().evaluations)
+    pixels = int(np.prod(prior.shape))
+    forward = decoder_flops(prior.dim, 256, 2, pixels) + flow_flops(prior.dim, 64, 8)
+    # J^T J and J^T r besides the Jacobian itself.
+    flops = evaluations * ((prior.dim + 1) * forward + 2 * pixels * prior.dim * (prior.dim + 1))
+    square = jnp.ones((2048, 2048))
+    product = jax.jit(jnp.matmul)
+    rate = 2 * 2048**3 / best_seconds(lambda: product(square, square).block_until_ready())
+    return {
+        "evaluations": evaluations,
+        "gflops": flops / best_seconds(run, 5) / 1e9,
+        "matmul_gflops": rate / 1e9,
+    }
+
+
+def cells() -> dict[str, Callable[[], dict[str, Any]]]:
+    """Every measurement by name."""
+    measurements: dict[str, Callable[[], dict[str, Any]]] = {}
+    for name in CASES:
+        measurements[f"exact {name}"] = partial(measure_case, name)
+    for seed in SEEDS:
+        for corruption in EXPERIMENTS:
+            for image in IMAGES:
+                name = f"images {corruption} {image} seed {seed}"
+                measurements[name] = partial(measure_image, corruption, image, seed)
+    for corruption, image in PAPER:
+        measurements[f"cost {corruption} {image}"] = partial(measure_cost, corruption, image)
+    for corruption in EXPERIMENTS:
+        for image in IMAGES:
+            name = f"hidden {corruption} {image}"
+            measurements[name] = partial(measure_hidden, corruption, image, 0)
+    measurements["kernel"] = measure_kernel
+    return measurements
+
+
+def stamp() -> str:
+    """What the cells depend on: the model and the engine's source."""
+    digest = hashlib.sha256(load_prior(MODEL).card.checksum.encode())
+    for path in sorted((ROOT / "src" / "latentuq" / "inference").glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def read_cells() -> dict[str, Any]:
+    return json.loads(CELLS.read_text()) if CELLS.exists() else {}
+
+
+def measure_missing(prefix: str) -> None:
+    """Measures what is missing or out of date, and saves each cell as it finishes."""
+    now = stamp()
+    for name, measure in cells().items():
+        if not name.startswith(prefix) or read_cells().get(name, {}).get("stamp") == now:
+            continue
+        start = time.perf_counter()
+        cell = measure() | {"stamp": now, "commit": COMMIT}
+        # Read again: other parts may be measured at the same time.
+        results = read_cells() | {name: cell}
+        with atomic_path(CELLS) as path:
+            path.write_text(json.dumps(results, indent=1) + "\n")
+        print(f"{name}: {time.perf_counter() - start:.0f} s", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("prefix", nargs="?", default="")
+    parser.add_argument("--write", action="store_true")
+    options = parser.parse_args()
+    if not options.write:
+        measure_missing(options.prefix)
+    write_page(beside_references(read_cells()), PAGE, stamp())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+import itertools
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import latentuq as lu
+from latentuq.calibration import alarms
+from latentuq.calibration.alarms import describe_alarms, run_alarms
+from latentuq.core.errors import UserError
+
+
+@pytest.fixture(scope="module")
+def prior():
+    return lu.load_prior("mnist")
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Two sets, and an inference that doubts whatever is bright."""
+
+    def flat(value):
+        return lambda: itertools.repeat(np.full((28, 28), value, np.float32))
+
+    def solve(key, problem):
+        bright = float(np.nanmean(np.asarray(problem.y))) > 0.5
+        verdict = "unreliable: no." if bright else "reliable: yes."
+        diagnostics = SimpleNamespace(predictive_p_value=0.001 if bright else 0.5)
+        return SimpleNamespace(verdict=verdict, diagnostics=diagnostics, log_evidence=-bright)
+
+    monkeypatch.setattr(alarms, "SETS", {"digits": flat(0.0), "negatives": flat(1.0)})
+    monkeypatch.setattr(alarms, "solve", solve)
+
+
+def test_alarms_are_counted_and_continued(prior, quick, tmp_path):
+    path = run_alarms(prior, 2, tmp_path)
+    first = json.loads(path.read_text())["rows"]
+    seen = []
+    run_alarms(prior, 3, tmp_path, report=lambda done, row: seen.append(row["number"]))
+    rows = json.loads(path.read_text())["rows"]
+    assert seen == [2, 2]
+    assert rows[:4] == first
+    facts = describe_alarms(rows)
+    for alarm in ("verdict", "p-value", "evidence"):
+        assert facts[alarm]["digits"][0] == 0
+        assert facts[alarm]["negatives"] == [1, 0, 3]
+        assert facts[alarm]["out of model"] == 1
+
+
+def test_what_is_no_digit_raises_the_alarm(prior, tmp_path, monkeypatch):
+    """The study itself, on the digits that come along; the garments do not."""
+
+    def digits():
+        return iter(np.asarray(lu.load_digits().images, np.float32))
+
+    monkeypatch.setattr(alarms, "_digits", digits)
+    shown = {name: make for name, make in alarms.SETS.items() if name != "garments"}
+    monkeypatch.setattr(alarms, "SETS", shown | {"digits": digits})
+    rows = json.loads(run_alarms(prior, 2, tmp_path).read_text())["rows"]
+    facts = describe_alarms(rows)["verdict"]
+    assert facts["digits"] == [0, 0, 2]
+    assert facts["out of model"] == 1
+
+
+def test_an_inference_that_fails_is_an_alarm_of_the_verdict_alone():
+    row = {"set": "digits", "verdict": "unreliable", "p_value": 0.5, "log_evidence": 1.0}
+    facts = describe_alarms([row, row | {"set": "garments", "p_value": 0.001}])
+    assert facts["verdict"]["digits"][0] == 1
+    assert facts["p-value"]["digits"][0] == 0
+    assert facts["p-value"]["garments"][0] == 1
+
+
+def test_checkerboards_have_two_colours_and_many_shapes():
+    boards = list(itertools.islice(alarms._checkerboards(), 20))
+    assert all(set(np.unique(board)) == {0, 1} for board in boards)
+    assert len({board.tobytes() for board in boards}) > 10
+
+
+def test_a_prior_of_another_shape_is_refused(tmp_path):
+    other = lu.prior_from(lambda u: u, 3, (3,), 0.1)
+    with pytest.raises(UserError, match=r"needs a prior of \(28, 28\)"):
+        run_alarms(other, 1, tmp_path)

@@ -1,0 +1,56 @@
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from data_archives import FILES, write_folder
+from latentuq.cli.data import app
+from latentuq.core.cache import md5
+from latentuq.core.errors import UserError
+from latentuq.data import datasets
+
+
+@pytest.fixture
+def source(tmp_path, monkeypatch):
+    monkeypatch.setenv("LATENTUQ_CACHE", str(tmp_path / "cache"))
+    checksums = {name: md5(content) for name, content in FILES.items()}
+    publication = datasets.Publication(checksums, sources=(), homepage="https://example.org")
+    monkeypatch.setattr(datasets, "PUBLICATIONS", {"mnist": publication})
+    return write_folder(tmp_path / "source")
+
+
+def test_json_alone_goes_to_standard_output(source, tmp_path):
+    result = CliRunner().invoke(app, ["fetch", "mnist", "--from", str(source), "--json"])
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout) == {
+        "dataset": "mnist",
+        "path": str(tmp_path / "cache" / "data" / "mnist"),
+        "files": sorted(FILES),
+    }
+
+
+def test_people_are_told_where_it_is(source, tmp_path):
+    result = CliRunner().invoke(app, ["fetch", "mnist", "--from", str(source)])
+    assert "mnist is verified and in" in result.stdout
+
+
+def test_force_goes_past_the_cache(source):
+    runner = CliRunner()
+    assert runner.invoke(app, ["fetch", "mnist", "--from", str(source)]).exit_code == 0
+    assert runner.invoke(app, ["fetch", "mnist"]).exit_code == 0
+    result = runner.invoke(app, ["fetch", "mnist", "--force"])
+    assert isinstance(result.exception, UserError)
+
+
+@pytest.mark.parametrize("arguments", [["cifar"], ["mnist", "--from", "missing"], ["mnist"]])
+def test_what_the_user_gets_wrong_is_a_user_error(source, arguments):
+    result = CliRunner().invoke(app, ["fetch", *arguments])
+    assert isinstance(result.exception, UserError)
+    assert result.stdout == ""
+
+
+def test_progress_is_shown_on_a_terminal(source, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    result = CliRunner().invoke(app, ["fetch", "mnist", "--from", str(source), "--json"])
+    assert json.loads(result.stdout)["dataset"] == "mnist"
+    assert "reading" in result.stderr

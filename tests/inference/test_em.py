@@ -1,0 +1,80 @@
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from latentuq.inference.em import component_terms, fit_mixture
+from latentuq.inference.mixture import Mixture
+
+N = 8000
+TRUTH = Mixture(
+    jnp.log(jnp.array([0.7, 0.3])),
+    jnp.array([[-2.0, 0.0], [2.0, 1.0]]),
+    jnp.array([[[1.0, 0.0], [0.5, 0.6]], [[0.5, 0.0], [0.0, 0.8]]]),
+    10.0,
+)
+
+
+def fitted(iterations=30):
+    # The third component only pads the shape.
+    start = Mixture(
+        jnp.log(jnp.array([0.5, 0.5, 0.0])),
+        jnp.array([[-1.0, 0.5], [1.0, 0.5], [0.0, 0.0]]),
+        jnp.tile(jnp.eye(2), (3, 1, 1)),
+        10.0,
+    )
+    return fit_mixture(TRUTH.sample(jax.random.key(0), N), start, iterations)
+
+
+def test_a_mixture_of_two_is_recovered():
+    fit = fitted()
+    weights = np.exp(fit.log_weights)
+    assert weights[2] == 0
+    # Four standard errors of n points: sqrt(w (1 - w) / n) of a weight (+1/3 for the overlap of
+    # the components), and with n_k = w n for a component, 1 / sqrt(n_k) widths of its mean and
+    # sqrt(2 / n_k) of the entries of its scale matrix (x (1 + 4 / nu) for the Student-t's kurtosis;
+    # shrinking by 2 of 2400 points adds 0.001).
+    np.testing.assert_allclose(weights[:2], [0.7, 0.3], atol=4 * np.sqrt(0.21 / N) * 4 / 3)
+    for k, count in enumerate([0.7 * N, 0.3 * N]):
+        root = np.asarray(TRUTH.factors[k])
+        gap = np.linalg.solve(root, np.asarray(fit.means[k] - TRUTH.means[k]))
+        assert np.all(np.abs(gap) < 4 / np.sqrt(count) * 1.1)
+        ratio = np.linalg.solve(root, np.asarray(fit.factors[k]))
+        np.testing.assert_allclose(ratio @ ratio.T, np.eye(2), atol=4 * np.sqrt(2 / count) * 1.4)
+
+
+def test_a_component_of_few_points_is_as_wide_as_a_typical_one():
+    points = jnp.concatenate([TRUTH.sample(jax.random.key(1), 500), jnp.full((3, 2), 9.0)])
+    start = Mixture(
+        jnp.log(jnp.array([0.9, 0.1])),
+        jnp.array([[0.0, 0.0], [9.0, 9.0]]),
+        jnp.tile(jnp.eye(2), (2, 1, 1)),
+        10.0,
+    )
+    fit = fit_mixture(points, start, 5)
+    # 3 points without any scatter against 2 pseudo-points of the pooled shape.
+    covariances = np.asarray(fit.factors @ fit.factors.swapaxes(1, 2))
+    ratio = np.linalg.det(covariances[1]) / np.linalg.det(covariances[0])
+    np.testing.assert_allclose(ratio, 0.4**2, rtol=0.05)
+    np.testing.assert_allclose(fit.means[1], [9.0, 9.0], atol=0.01)
+    np.testing.assert_allclose(np.exp(fit.log_weights[1]), 4 / 505, rtol=1e-3)
+
+
+def test_terms_equal_those_of_single_points():
+    points = TRUTH.sample(jax.random.key(2), 20)
+    terms, distances = component_terms(TRUTH, points)
+    np.testing.assert_allclose(terms, jax.vmap(TRUTH.component_log_probs)(points), atol=1e-4)
+    gaps = np.asarray(points)[:, None] - np.asarray(TRUTH.means)
+    precisions = np.linalg.inv(np.asarray(TRUTH.factors @ TRUTH.factors.swapaxes(1, 2)))
+    expected = np.einsum("nki,kij,nkj->nk", gaps, precisions, gaps)
+    np.testing.assert_allclose(distances, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_far_from_the_origin_nothing_cancels():
+    points = 0.02 * jax.random.normal(jax.random.key(0), (2000, 3)) * jnp.array([1.0, 1.0, 0.01])
+    start = Mixture(jnp.zeros(1), jnp.zeros((1, 3)), jnp.eye(3)[None], 10.0)
+    near = fit_mixture(points, start, 5)
+    moved = fit_mixture(
+        points + 50, Mixture(start.log_weights, start.means + 50, start.factors, 10.0), 5
+    )
+    np.testing.assert_allclose(moved.means[0] - 50, near.means[0], atol=1e-4)
+    np.testing.assert_allclose(moved.factors[0], near.factors[0], rtol=0.05, atol=2e-5)
