@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from latentuq.core.compilation import bounded_jit
+from latentuq.likelihood import Likelihood
 from latentuq.posterior.sampling import in_chunks, spread_keys
 from latentuq.prior import GenerativePrior
 from latentuq.problem import InverseProblem
@@ -34,9 +35,12 @@ def _decode(prior: GenerativePrior, us: Float[Array, "n dim"]) -> Float[Array, "
 
 @bounded_jit
 def _draw(
-    problem: InverseProblem, keys: Key[Array, " n"], us: Float[Array, "n dim"]
+    prior: GenerativePrior,
+    likelihood: Likelihood,
+    keys: Key[Array, " n"],
+    us: Float[Array, "n dim"],
 ) -> Float[Array, "n *shape"]:
-    return jax.vmap(problem.conditional_images)(keys, us)
+    return jax.vmap(lambda key, u: likelihood.sample_image(key, prior.generate(u)))(keys, us)
 
 
 def decode_images(prior: GenerativePrior, us: Float[Array, "n dim"]) -> Float[Array, "n *shape"]:
@@ -48,7 +52,7 @@ def draw_images(
     keys: Key[Array, " n"], problem: InverseProblem, us: Float[Array, "n dim"]
 ) -> Float[Array, "n *shape"]:
     """One draw of p(x | u, y) at each u, with a key for each."""
-    return in_chunks(partial(_draw, problem), _CHUNK, keys, us)
+    return in_chunks(partial(_draw, problem.prior, problem.likelihood), _CHUNK, keys, us)
 
 
 def map_draws(shape: tuple[int, ...]) -> int:
