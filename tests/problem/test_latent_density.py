@@ -127,7 +127,7 @@ def test_the_density_does_not_know_the_operator():
     densities = [make_problem(prior, operator).density for operator in operators]
     # Programs are told apart by the number of data alone, which is rounded up to steps of three.
     rows = [len(density.likelihood.data.y) for density in densities]
-    assert set(rows) == {30, 48}
+    assert set(rows) == {36, 48}
     assert len({jax.tree.structure(density) for density in densities}) == 2
 
 

@@ -18,8 +18,11 @@ from latentuq.core.cache import cache_dir
 Inputs = ParamSpec("Inputs")
 Result = TypeVar("Result")
 
-MOST_PROGRAMS = 160
-"""Programs that stay in memory. Each takes about sixty of the kernel's 65,530 memory maps."""
+MOST_PROGRAMS = 96
+"""Programs that stay in memory.
+
+Each takes some 5 MB and 160 of the kernel's 65,530 memory maps; one inference needs about a dozen.
+"""
 
 _EVENTS = (
     "/jax/core/compile/jaxpr_trace_duration",
