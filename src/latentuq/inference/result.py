@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from latentuq.inference.importance import WeightedDraws
 from latentuq.inference.mixture import Defensive
+from latentuq.inference.verdict import Verdict
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,15 +64,17 @@ class Diagnostics:
     """How far the answer can be trusted, and what it cost.
 
     Attributes:
-        khat: Shape of the tail of the importance weights of fresh draws; usable up to 0.7.
+        khat: Shape of the tail of the importance weights of fresh draws.
+        khat_limit: The largest k-hat that the verdict allows: 0.7, less in a preview, which refines
+            nothing.
         ess: Effective number of those draws.
-        draws: How many there were.
+        draws: The number of those draws.
         el2o: EL2O value of each mode's Gaussian; zero for a Gaussian target.
         missed_mass: Posterior mass in modes that at most one start found: an estimate of the mass
             of the modes that no start found.
         new_basin_chance: Good-Turing: the chance that one more start from the prior ends in a
             basin that none has reached.
-        rounds: Refinements of the proposal that were needed.
+        rounds: The number of refinements of the proposal that were needed.
         counts: Evaluations of the density.
         forward_equivalents: The same in units of one evaluation.
         seconds: Wall time of each stage, compilation included.
@@ -81,6 +84,7 @@ class Diagnostics:
     """
 
     khat: float
+    khat_limit: float
     ess: float
     draws: int
     el2o: tuple[float, ...]
@@ -92,6 +96,14 @@ class Diagnostics:
     seconds: Mapping[str, float] = dataclasses.field(default_factory=dict)
     reduced_chi_squared: float | None = None
     predictive_p_value: float | None = None
+
+    @property
+    def course(self) -> str:
+        """How the answer was found, in a sentence."""
+        if not self.rounds:
+            return "The draws come from one Gaussian at each mode, without refinement."
+        times = "once" if self.rounds == 1 else f"{self.rounds} times"
+        return f"Gaussians at the modes did not suffice; the proposal was refined {times}."
 
 
 class SearchRecord(eqx.Module):
@@ -143,7 +155,7 @@ class Inference(eqx.Module):
         search: Where every start ended.
         probes: Where posterior draws ended that were followed.
         diagnostics: Certificate and cost.
-        verdict: Starts with "reliable", "refined" or "unreliable", then one sentence why.
+        verdict: How far to trust the answer, and why.
     """
 
     modes: Float[Array, "modes dim"]
@@ -158,7 +170,7 @@ class Inference(eqx.Module):
     search: SearchRecord
     probes: ProbeRecord
     diagnostics: Diagnostics = eqx.field(static=True)
-    verdict: str = eqx.field(static=True)
+    verdict: Verdict = eqx.field(static=True)
 
     @property
     def map_index(self) -> int:

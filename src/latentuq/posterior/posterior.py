@@ -18,6 +18,7 @@ from latentuq.core.errors import UserError
 from latentuq.inference.importance import expectation
 from latentuq.inference.mixture import Mixture
 from latentuq.inference.result import Diagnostics, Inference
+from latentuq.inference.verdict import Verdict
 from latentuq.posterior.dataset import Contents, SavedImages, make_dataset, make_samples
 from latentuq.posterior.file import write_posterior
 from latentuq.posterior.maps import (
@@ -121,8 +122,8 @@ class Posterior:
         return self.inference.draws.log_weights
 
     @property
-    def verdict(self) -> str:
-        """Starts with "reliable", "refined" or "unreliable", then one sentence why."""
+    def verdict(self) -> Verdict:
+        """How far to trust the answer: three marks with their reasons, and what to do."""
         return self.inference.verdict
 
     @property

@@ -16,7 +16,7 @@ from latentuq.inference.engine import infer
 from latentuq.inference.result import Inference, Progress
 from latentuq.inference.target import Target
 from latentuq.posterior.file import read_posterior
-from latentuq.posterior.misfit import check_fit, measure_chi_squared, predictive_p_value
+from latentuq.posterior.misfit import judge_fit, measure_chi_squared, predictive_p_value
 from latentuq.posterior.posterior import LogDensity, Posterior
 from latentuq.posterior.sampling import read_key
 from latentuq.prior import GenerativePrior
@@ -112,7 +112,8 @@ def make_posterior(key: Key[Array, ""], inference: Inference, problem: InversePr
     diagnostics = dataclasses.replace(
         inference.diagnostics, reduced_chi_squared=reduced, predictive_p_value=p_value
     )
-    verdict = check_fit(inference.verdict, p_value)
+    inflated = problem.prior.model_error.most_data is not None
+    verdict = dataclasses.replace(inference.verdict, fit=judge_fit(p_value, inflated))
     card = problem.prior.card
     return Posterior(
         dataclasses.replace(inference, diagnostics=diagnostics, verdict=verdict),
