@@ -186,6 +186,16 @@ class Mark:
         found = {reason.cause.standing for reason in self.reasons}
         return next(each for each in (Standing.BAD, Standing.UNKNOWN, Standing.OK) if each in found)
 
+    @property
+    def sentence(self) -> str:
+        """All reasons in plain words."""
+        return " ".join(reason.sentence for reason in self.reasons)
+
+    @property
+    def details(self) -> str:
+        """All reasons with their numbers."""
+        return " ".join(reason.details for reason in self.reasons)
+
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
@@ -234,8 +244,7 @@ class Verdict:
     def details(self) -> str:
         """One line for each mark, with the numbers that it rests on."""
         return "\n".join(
-            f"{name} {mark.standing}: {' '.join(reason.details for reason in mark.reasons)}"
-            for name, mark in self.marks.items()
+            f"{name} {mark.standing}: {mark.details}" for name, mark in self.marks.items()
         )
 
     def __str__(self) -> str:

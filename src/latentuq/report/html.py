@@ -10,7 +10,7 @@ from importlib import resources
 import numpy as np
 from jaxtyping import UInt8
 
-from latentuq.inference.verdict import Standing, show_p_value
+from latentuq.inference.verdict import Standing
 from latentuq.posterior import Posterior
 from latentuq.posterior.summary import DOWNWEIGHTED
 from latentuq.report.content import Content
@@ -124,7 +124,7 @@ def _headline(post: Posterior) -> str:
     marks = "".join(
         f'<li class="{mark.standing}"><b>{_QUESTIONS[name]}</b>'
         f" <em>{_SYMBOLS[mark.standing]} {mark.standing}</em>"
-        f"<span>{html.escape(' '.join(reason.sentence for reason in mark.reasons))}</span></li>"
+        f"<span>{html.escape(mark.sentence)}</span></li>"
         for name, mark in verdict.marks.items()
     )
     items = "".join(f"<li>{html.escape(each)}</li>" for each in verdict.advice)
@@ -170,7 +170,7 @@ def _cards(content: Content) -> str:
 def _samples(post: Posterior, content: Content) -> str:
     samples = _row([picture(grey_pixels(each), text="sample") for each in content.samples], "tiny")
     text = "<p>Clean images that are consistent with the data, the generator's error included.</p>"
-    check = html.escape(" ".join(reason.details for reason in post.verdict.fit.reasons))
+    check = html.escape(post.verdict.fit.details)
     if content.data.ndim != 2:
         return f"{text}{samples}<p>{check}</p>"
     limits = data_range(content.data)
@@ -238,14 +238,13 @@ def _certificate(post: Posterior) -> str:
         numbers["ln evidence"] += f" ({DOWNWEIGHTED})"
     if d.reduced_chi_squared is not None:
         numbers["χ² per datum, deepest mode"] = f"{d.reduced_chi_squared:.2f}"
-    if d.predictive_p_value is not None:
-        numbers["posterior predictive p-value"] = show_p_value(d.predictive_p_value)
-    marks = "".join(
-        f"<p>{html.escape(true_minus(line))}</p>" for line in post.verdict.details.splitlines()
-    )
+    marks = {
+        f"{name}: {mark.standing}": true_minus(mark.details)
+        for name, mark in post.verdict.marks.items()
+    }
     return (
-        f"<p>{html.escape(d.course)}</p>"
-        f"<details><summary>The numbers</summary>{marks}{_table(numbers)}</details>"
+        f"<p>{html.escape(str(post.verdict))}</p><p>{html.escape(d.course)}</p>"
+        f"<details><summary>The numbers</summary>{_table(marks | numbers)}</details>"
     )
 
 
