@@ -10,10 +10,10 @@ import latentuq as lu
 from densities import odd, two_gaussians
 from latentuq.core.errors import UserError
 from latentuq.inference import engine
+from latentuq.inference.causes import Cause
 from latentuq.inference.modes import Mode
 from latentuq.inference.result import Counts
 from latentuq.inference.search import SearchState, search
-from latentuq.inference.verdict import Cause
 from studies.exact import exact_posterior, linear_prior
 
 # One scale for all mixtures, because it is compiled in.

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 import latentuq as lu
-from latentuq.inference.verdict import Cause
+from latentuq.inference.causes import Cause
 from latentuq.posterior.misfit import WORST_FIT, judge_fit
 
 

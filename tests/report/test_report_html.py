@@ -8,7 +8,8 @@ import jax
 import pytest
 
 from exact_posteriors import make_problem, solve_exactly
-from latentuq.inference.verdict import Cause, Mark, Reason
+from latentuq.inference.causes import Cause
+from latentuq.inference.verdict import Mark, Reason
 from latentuq.report.collect import collect
 from latentuq.report.figures import true_minus
 from latentuq.report.html import make_page

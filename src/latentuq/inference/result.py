@@ -47,9 +47,9 @@ class Progress(NamedTuple):
     Attributes:
         stage: "map", "modes", "fitted" or "certified".
         message: One sentence for people.
-        modes: Found so far; in the stage "map" the deepest alone.
-        weights: Their weights, as far as known.
-        seconds: Since the start.
+        modes: The modes that were found so far; in the stage "map" the deepest alone.
+        weights: The weights of these modes; None if they are not known yet.
+        seconds: The time since the start of the inference.
     """
 
     stage: str
@@ -67,7 +67,7 @@ class Diagnostics:
         khat: Shape of the tail of the importance weights of fresh draws.
         khat_limit: The largest k-hat that the verdict allows: 0.7, less in a preview, which refines
             nothing.
-        ess: Effective number of those draws.
+        ess: The effective number of those draws.
         draws: The number of those draws.
         el2o: EL2O value of each mode's Gaussian; zero for a Gaussian target.
         missed_mass: Posterior mass in modes that at most one start found: an estimate of the mass
@@ -75,10 +75,10 @@ class Diagnostics:
         new_basin_chance: Good-Turing: the chance that one more start from the prior ends in a
             basin that none has reached.
         rounds: The number of refinements of the proposal that were needed.
-        counts: Evaluations of the density.
-        forward_equivalents: The same in units of one evaluation.
+        counts: The number of evaluations of the density and its derivatives.
+        forward_equivalents: The cost of these in units of one evaluation of the density.
         seconds: Wall time of each stage, compilation included.
-        reduced_chi_squared: Of the data at the deepest mode; None without data.
+        reduced_chi_squared: Chi-squared per datum at the deepest mode; None without data.
         predictive_p_value: Chance that the model makes data and u that fit it worse than these do,
             averaged over the posterior; None without data.
     """
@@ -134,7 +134,7 @@ class ProbeRecord(eqx.Module):
 
     @property
     def lost(self) -> float:
-        """Share of them that ended in no mode."""
+        """The share of these draws that ended in no mode."""
         ended = np.asarray(self.modes)
         return float(np.mean(ended < 0)) if len(ended) else 0.0
 
@@ -143,18 +143,18 @@ class Inference(eqx.Module):
     """Modes, weights, evidence, weighted draws, certificate.
 
     Attributes:
-        modes: Heaviest first.
+        modes: The places of the modes, the heaviest first.
         log_densities: Ln p at the modes.
-        weights: Posterior mass of each mode.
-        weight_errors: Their standard errors.
-        means: Of each mode's Gaussian: EL2O's, or Laplace's for a mode that was found late.
+        weights: The posterior mass of each mode.
+        weight_errors: The standard errors of the weights.
+        means: The mean of each mode's Gaussian: EL2O's, or Laplace's for a mode found late.
         factors: Lower Cholesky factors of the Gaussians' covariances.
-        proposal: Where the draws came from.
+        proposal: The density that the draws came from.
         membership: How much of each component of the proposal's mixture belongs to each mode.
         draws: Fresh draws of the proposal with their weights, evidence and k-hat.
         search: Where every start ended.
-        probes: Where posterior draws ended that were followed.
-        diagnostics: Certificate and cost.
+        probes: Where the posterior draws ended that were followed.
+        diagnostics: The numbers of the certificate, and the cost.
         verdict: How far to trust the answer, and why.
     """
 

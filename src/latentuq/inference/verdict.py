@@ -1,147 +1,23 @@
 """How far an answer can be trusted: three marks, each with its reasons.
 
-A reason is a value: one of the known causes and the numbers that were measured. What it means in
-plain words, how its numbers read and what to do about it stand beside the cause.
+A reason is a value: one of the known causes and the numbers that were measured.
 """
 
 import dataclasses
-import enum
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from latentuq.inference.causes import Cause, Standing
+
+# Independent draws that an answer is worth at least, the largest mass in modes that one start or none
+# found, the largest share of followed draws that end in no mode, and the largest error of ln evidence.
 _FEWEST_DRAWS = 100
 _MOST_MISSED = 0.05
 _MOST_LOST = 0.25
 _LARGEST_ERROR = 0.5
 
-_MORE_TIME = "Give the inference more time (budget thorough), or try another seed."
 _UNTIL_THEN = "Until then take the probabilities as a sketch."
-
-
-class Standing(enum.StrEnum):
-    """What a mark says."""
-
-    OK = "ok"
-    BAD = "bad"
-    UNKNOWN = "unknown"
-
-
-class Cause(enum.Enum):
-    """Why a mark stands as it does.
-
-    Attributes:
-        standing: What the cause makes of its mark.
-        clause: The cause in plain words, without capital letter and full stop.
-        details: The cause with its numbers, as a format string; empty if it has none.
-        advice: What to do about it, in whole sentences.
-    """
-
-    CONFIRMED = (
-        Standing.OK,
-        "independent draws confirm these probabilities",
-        "fresh draws have k-hat {khat:.2f} (limit {limit:.2f}) and are worth {ess:.0f} independent"
-        " ones, and {missed_mass:.1%} of the mass lies in modes that at most"
-        " one of {starts:.0f} starts found",
-    )
-    DENSITY_ZERO = (
-        Standing.BAD,
-        "the density is zero or not a number wherever it was evaluated",
-        "",
-        "Check that the log density is a finite number near the starts of the search; for images,"
-        " that data and noise have the scale of the prior's images.",
-    )
-    NO_MODE = (
-        Standing.BAD,
-        "the search found no most probable point, so there is nothing to rest an answer on",
-        "none of {starts:.0f} starts ended in a mode within reach",
-        _MORE_TIME,
-    )
-    HEAVY_TAIL = (
-        Standing.BAD,
-        "a few draws carry most of the weight, so the probabilities may be far off",
-        "the importance weights have a heavy tail (k-hat {khat:.2f}, limit {limit:.2f};"
-        " refinements of the proposal: {rounds:.0f})",
-        _MORE_TIME,
-    )
-    PREVIEW_ONLY = (
-        Standing.BAD,
-        "this is a preview, and its quick approximation does not describe the posterior well"
-        " enough, so the probabilities may be far off",
-        "the importance weights have a heavy tail for a preview, which refines nothing (k-hat"
-        " {khat:.2f}, limit {limit:.2f})",
-        "Solve the problem with the budget default.",
-    )
-    FEW_DRAWS = (
-        Standing.BAD,
-        "too few independent draws are left to tell probabilities",
-        "the draws are worth only {ess:.0f} independent ones, and {limit:.0f} are needed",
-        _MORE_TIME,
-    )
-    EVIDENCE_UNCERTAIN = (
-        Standing.BAD,
-        "the total probability of the data is too uncertain, so another run may give other"
-        " probabilities",
-        "the standard error of ln evidence is {error:.1f}, above the limit of {limit:.1f}",
-        _MORE_TIME,
-    )
-    DRAWS_LOST = (
-        Standing.BAD,
-        "many draws lead to none of the modes that were found, so the weights of the modes may be"
-        " wrong",
-        "{lost:.0%} of the posterior draws that were followed ended in no mode (limit"
-        " {limit:.0%}), as where a density has kinks; this concerns the weights of the modes, not"
-        " the draws",
-        _MORE_TIME,
-        "If the prior's networks have kinks, as with leaky ReLU, descents stall: train a prior with"
-        " smooth ones (latentuq train --activation silu).",
-    )
-    MODES_MISSED = (
-        Standing.BAD,
-        "some modes were found by only one start of the search, so others may have been missed",
-        "{missed_mass:.0%} of the mass lies in modes that at most one of {starts:.0f} starts found"
-        " (limit {limit:.0%})",
-        _MORE_TIME,
-    )
-    FITS = (
-        Standing.OK,
-        "the data look like what the model makes",
-        "posterior predictive p-value {p_value}",
-    )
-    FITS_CLOSELY = (
-        Standing.OK,
-        "the data fit even better than the model expects, so the uncertainties are rather too large"
-        " than too small",
-        "posterior predictive p-value {p_value}: noise or model error are assumed larger"
-        " than they are here",
-    )
-    FITS_BY_DESIGN = (
-        Standing.OK,
-        "the data fit even better than the model expects, because the prior deliberately assumes"
-        " more model error than an average image has",
-        "posterior predictive p-value {p_value}: without the larger model error real images,"
-        " whose errors are not Gaussian, would seem known too exactly",
-    )
-    MISFIT = (
-        Standing.BAD,
-        "the data do not look like what the model makes, so no probability under it can be trusted",
-        "posterior predictive p-value {p_value}, limit {limit:.2g}",
-        "State the corruption as it was: mask, blur, and the level of the noise (latentuq"
-        " reconstruct --noise auto estimates it).",
-        "Check that the image has the scale and the orientation of the prior's images.",
-        "Use a prior that was trained on images like this one (latentuq train).",
-    )
-    NOT_COMPARED = (Standing.UNKNOWN, "there are no data that the model was compared with")
-    NOT_CHECKED = (Standing.UNKNOWN, "the prior has not been checked on cases like this one")
-
-    def __init__(self, standing: Standing, clause: str, details: str = "", *advice: str):
-        self.standing = standing
-        self.clause = clause
-        self.details = details
-        self.advice = advice
-
-    def __repr__(self) -> str:
-        return str(self)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,9 +58,8 @@ class Mark:
 
     @property
     def standing(self) -> Standing:
-        """Bad if any reason is, else unknown if any is, else ok."""
-        found = {reason.cause.standing for reason in self.reasons}
-        return next(each for each in (Standing.BAD, Standing.UNKNOWN, Standing.OK) if each in found)
+        """The worst standing of any reason."""
+        return max((reason.cause.standing for reason in self.reasons), key=[*Standing].index)
 
     @property
     def sentence(self) -> str:
@@ -280,21 +155,23 @@ class Verdict:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Verdict":
-        """What `to_json` was called on; only causes and numbers are read."""
-        return cls(
-            **{
-                name: Mark(
-                    tuple(
-                        Reason(
-                            Cause[reason["cause"]],
-                            {each: float(value) for each, value in reason["numbers"].items()},
-                        )
-                        for reason in mark["reasons"]
-                    )
-                )
-                for name, mark in values["marks"].items()
-            }
+        """The verdict that `to_json` was called on; only causes and numbers are read.
+
+        Raises:
+            KeyError, TypeError or ValueError: The values are not those of a verdict.
+        """
+
+        def read(reason: Mapping[str, Any]) -> Reason:
+            numbers = {name: float(value) for name, value in reason["numbers"].items()}
+            return Reason(Cause[reason["cause"]], numbers)
+
+        marks = values["marks"]
+        verdict = cls(
+            **{name: Mark(tuple(map(read, mark["reasons"]))) for name, mark in marks.items()}
         )
+        # A mark without reasons, or a reason without its numbers, is refused here and not later.
+        _ = verdict.details
+        return verdict
 
 
 class Measurements(NamedTuple):

@@ -51,11 +51,11 @@ class Contents(NamedTuple):
 
     Attributes:
         inference: What the engine returned.
-        key: What `solve` was called with.
+        key: The key that `solve` was called with.
         provenance: Versions of the packages, name and checksum of the model.
-        problem: None if there is none, or if it could not be stored or restored.
-        no_problem: In that case a sentence that says why.
-        chi_squared: Of the data at each mode.
+        problem: The problem; None if there is none, or if it could not be stored or restored.
+        no_problem: A sentence that says why there is no problem, where there is none.
+        chi_squared: The chi-squared of the data at each mode; None without data.
         images: Maps and mode images; None if there are none.
     """
 

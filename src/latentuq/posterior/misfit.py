@@ -7,10 +7,11 @@ from scipy.special import gammaincc
 
 from latentuq.core.arrays import to_device
 from latentuq.core.compilation import bounded_jit
+from latentuq.inference.causes import Cause
 from latentuq.inference.importance import systematic_index
 from latentuq.inference.result import Inference
 from latentuq.inference.target import BATCH
-from latentuq.inference.verdict import Cause, Mark, Reason
+from latentuq.inference.verdict import Mark, Reason
 from latentuq.problem import InverseProblem
 
 WORST_FIT = 0.02

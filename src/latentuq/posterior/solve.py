@@ -34,7 +34,7 @@ def solve(
 
     Args:
         key: Randomness; the same key gives the same posterior.
-        problem: What is to be solved.
+        problem: The problem that is to be solved.
         budget: "preview", "default" or "thorough".
         progress: Called with a `Progress` after each stage.
     """
@@ -60,7 +60,7 @@ def solve_density(
     Args:
         key: Randomness; the same key gives the same posterior.
         log_density_fn: Log density of one u, up to a constant that the evidence then contains.
-        dim: Size of u.
+        dim: The size of u.
         residual_fn: r(u) if log_density = -r.r/2 - u.u/(2 scale^2) + constant: a faster search.
         scale: Starts come from N(0, scale^2 I), as does a small part of the draws.
         budget: "preview", "default" or "thorough".
@@ -85,7 +85,7 @@ def load_posterior(
     weights, draws and the maps that were saved are there all the same.
 
     Args:
-        path: The file.
+        path: The file that `Posterior.save` wrote.
         prior: The prior of the problem, or its model file, if it is not an embedded one.
     """
     contents = read_posterior(path, prior)

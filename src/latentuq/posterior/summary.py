@@ -13,7 +13,7 @@ DOWNWEIGHTED = "of down-weighted data, not to be compared between priors or nois
 
 
 def describe(inference: Inference) -> str:
-    """One line: modes, evidence and the first word of the verdict."""
+    """One line with the modes, the evidence and the word of the verdict."""
     modes, dim = inference.modes.shape
     shown = ", ".join(f"{weight:.3g}" for weight in inference.weights[:_MOST_WEIGHTS])
     more = ", ..." if modes > _MOST_WEIGHTS else ""
@@ -29,8 +29,8 @@ def tabulate(
     """A table of the modes, then evidence, certificate and verdict.
 
     Args:
-        inference: What to show.
-        chi_squared: Of the data at each mode; None without data.
+        inference: The answer that the table shows.
+        chi_squared: The chi-squared of the data at each mode; None without data.
         downweighted: Whether data count less than once.
     """
     found, weights = inference.diagnostics, inference.weights

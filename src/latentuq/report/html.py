@@ -10,7 +10,7 @@ from importlib import resources
 import numpy as np
 from jaxtyping import UInt8
 
-from latentuq.inference.verdict import Standing
+from latentuq.inference.causes import Standing
 from latentuq.posterior import Posterior
 from latentuq.posterior.summary import DOWNWEIGHTED
 from latentuq.report.content import Content
@@ -45,9 +45,9 @@ def make_page(
     """The page of one posterior.
 
     Args:
-        title: What was reconstructed.
-        post: The posterior.
-        content: What is shown of it.
+        title: The heading, which says what was reconstructed.
+        post: The posterior that the page is about.
+        content: The images and numbers that are shown.
         drawn: The report's figures as SVG, by name.
         provenance: Command, versions and the like, by name.
         notes: Sentences about the data or the answer.
