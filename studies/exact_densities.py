@@ -146,7 +146,7 @@ def measure_case(name: str) -> dict[str, Any]:
         "evidence_gap": float(post.log_evidence) - case.log_evidence,
         "evidence_error": float(post.log_evidence_error),
         "khat": post.diagnostics.khat,
-        "verdict": post.verdict,
+        "verdict": str(post.verdict),
     }
     if case.mixture is not None:
         draws = post.sample(jax.random.key(1), 16384)

@@ -71,7 +71,7 @@ def summary(post: Posterior, seconds: float) -> dict[str, Any]:
         "forward_equivalents": d.forward_equivalents,
         "seconds": seconds,
         "stages": dict(d.seconds),
-        "verdict": post.verdict,
+        "verdict": str(post.verdict),
     }
 
 
@@ -199,8 +199,8 @@ def measure_hidden(corruption: str, image: int, seed: int) -> dict[str, Any]:
         "hidden": float(whole.weights[1]),
         "found_again": bool(distances.min() < 0.1),
         "evidence_change": float(post.log_evidence - whole.log_evidence),
-        "verdict": post.verdict,
-        "verdict_whole": whole.verdict,
+        "verdict": str(post.verdict),
+        "verdict_whole": str(whole.verdict),
     }
 
 

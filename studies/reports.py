@@ -61,7 +61,7 @@ def measure_ours(prior: GenerativePrior, name: str) -> dict[str, Any]:
         "classes": classes(prior, post.sample(jax.random.key(1), DRAWS)),
         "log_evidence": post.log_evidence,
         "p_value": post.diagnostics.predictive_p_value,
-        "verdict": post.verdict,
+        "verdict": str(post.verdict),
         "weights": [round(float(weight), 4) for weight in post.weights[:4]],
     }
 

@@ -85,7 +85,7 @@ def run_ours(budget: str) -> Run:
             forward_equivalents=d.forward_equivalents,
             history={
                 **{f"{STAGE}{stage}": np.array(seconds) for stage, seconds in d.seconds.items()},
-                "verdict": np.array(post.verdict.split(":")[0]),
+                "verdict": np.array(post.verdict.word),
                 "khat": np.array(d.khat),
                 "ess": np.array(d.ess),
             },

@@ -90,7 +90,7 @@ def measure_solve(dim: int, size: int) -> dict[str, Any]:
         "khat": round(d.khat, 3),
         "ess": round(d.ess),
         "modes": len(post.weights),
-        "verdict": post.verdict.split(":")[0],
+        "verdict": post.verdict.word,
     }
 
 

@@ -42,7 +42,7 @@ def measure_posterior(
     d = post.diagnostics
     return {
         "seconds": seconds,
-        "verdict": post.verdict,
+        "verdict": str(post.verdict),
         "khat": d.khat,
         "log_evidence": post.log_evidence,
         "log_evidence_error": post.log_evidence_error,

@@ -111,7 +111,7 @@ def solved(base, simulations):
                 np.argmax(post.responsibilities(draws), axis=1),
                 np.asarray(post.weights),
                 np.asarray(log_densities(post.problem, post.modes)),
-                post.verdict.split(":")[0],
+                post.verdict.word,
                 np.asarray(post.responsibilities(jnp.asarray(simulations.u[number]))),
             )
         )

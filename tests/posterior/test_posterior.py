@@ -283,7 +283,7 @@ class TestValue:
         )
         summary = Posterior(inference, KEY).summary()
         assert "and 15 more of weight 0.6000 together" in summary
-        assert len(summary.splitlines()) == 16
+        assert len(summary.splitlines()) == 20
 
     def test_without_images_everything_else_works(self):
         post = plain_posterior([[1.0], [2.0]], [0.5, 0.5])

@@ -134,7 +134,7 @@ def run_alarms(
                 {
                     "set": name,
                     "number": number,
-                    "verdict": post.verdict.split(":")[0],
+                    "verdict": post.verdict.word,
                     "p_value": post.diagnostics.predictive_p_value,
                     "log_evidence": round(post.log_evidence, 2),
                     "seconds": round(time.perf_counter() - start, 2),

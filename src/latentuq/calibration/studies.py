@@ -234,7 +234,7 @@ def describe(post: Posterior, truth: Truth) -> dict[str, Any]:
     """What a row keeps of a posterior."""
     d = post.diagnostics
     facts = {
-        "verdict": post.verdict.split(":")[0],
+        "verdict": post.verdict.word,
         "log_evidence": round(post.log_evidence, 3),
         "khat": round(d.khat, 3),
         "ess": round(d.ess),

@@ -112,7 +112,6 @@ def _make_reports(job: _Job, say: Say) -> dict[str, _Report]:
     from latentuq.prior.model_file import load_prior
     from latentuq.problem.experiments import EXPERIMENTS, make_problem
     from latentuq.report.index import Entry
-    from latentuq.report.words import first_word
     from latentuq.report.write import write_report, write_summary
 
     prior = load_prior(job.model)
@@ -147,7 +146,7 @@ def _make_reports(job: _Job, say: Say) -> dict[str, _Report]:
         )
         facts["digits"] = digits
         write_summary(folder, facts)
-        entry = Entry(name, experiment.summary, " ".join(notes), first_word(post), content)
+        entry = Entry(name, experiment.summary, " ".join(notes), post.verdict, content)
         reports[name] = _Report(entry, facts, repr(post))
     return reports
 

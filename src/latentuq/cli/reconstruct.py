@@ -113,10 +113,8 @@ def reconstruct(
     if as_json:
         typer.echo(json.dumps(facts))
         return
-    from latentuq.report.words import give_advice
-
     typer.echo(post.summary())
-    for advice in give_advice(post):
+    for advice in post.verdict.advice:
         typer.echo(f"- {advice}")
     if level is not None:
         typer.echo(f"noise {level}")

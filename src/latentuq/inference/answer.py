@@ -20,7 +20,7 @@ from latentuq.inference.result import (
 )
 from latentuq.inference.search import SearchState, new_basin_chance
 from latentuq.inference.target import Target
-from latentuq.inference.verdict import Evidence, give_verdict
+from latentuq.inference.verdict import Measurements, Verdict, judge_computation
 
 GAUSSIAN_KHAT = 0.3
 """Above it Gaussians were seen to miss up to 30 % of the mass, in tails that no draw reached."""
@@ -79,23 +79,23 @@ def assemble(
     errors = np.hypot(errors, probes.lost / np.sqrt(12))
     starts = np.bincount(basins[basins >= 0], minlength=len(order))
     missed = float(np.sum(np.nan_to_num(weights)[starts <= 1]))
-    verdict = give_verdict(
-        Evidence(
-            khat=float(draws.khat),
-            threshold=GAUSSIAN_KHAT if preview else khat_threshold(len(draws.draws)),
-            ess=float(draws.ess),
-            evidence_error=float(draws.log_evidence_error),
-            starts=len(found.values),
-            minimum=minimum,
-            missed_mass=missed,
-            lost=probes.lost,
-            climbs=climbs,
-            preview=preview,
-        )
+    khat_limit = GAUSSIAN_KHAT if preview else khat_threshold(len(draws.draws))
+    measured = Measurements(
+        khat=float(draws.khat),
+        khat_limit=khat_limit,
+        ess=float(draws.ess),
+        evidence_error=float(draws.log_evidence_error),
+        starts=len(found.values),
+        found_mode=minimum,
+        missed_mass=missed,
+        lost=probes.lost,
+        rounds=climbs,
+        preview=preview,
     )
+    verdict = Verdict(judge_computation(measured))
     modes = [membership.modes[index] for index in order]
     points = to_device(np.array([mode.point for mode in modes]), dtype)
-    clock.stage("certify", "certified", verdict, points, to_device(weights, dtype))
+    clock.stage("certify", "certified", str(verdict), points, to_device(weights, dtype))
     return Inference(
         modes=points,
         log_densities=to_device([-mode.value for mode in modes], dtype),
@@ -112,6 +112,7 @@ def assemble(
         probes=probes,
         diagnostics=Diagnostics(
             khat=float(draws.khat),
+            khat_limit=khat_limit,
             ess=float(draws.ess),
             draws=len(draws.draws),
             el2o=tuple(membership.el2o[index] for index in order),

@@ -7,13 +7,17 @@ from scipy.special import gammaincc
 
 from latentuq.core.arrays import to_device
 from latentuq.core.compilation import bounded_jit
+from latentuq.inference.causes import Cause
 from latentuq.inference.importance import systematic_index
 from latentuq.inference.result import Inference
 from latentuq.inference.target import BATCH
+from latentuq.inference.verdict import Mark, Reason
 from latentuq.problem import InverseProblem, LatentDensity
 
 WORST_FIT = 0.02
 """The p-value below which a verdict says that the data do not fit the model."""
+# The p-value above which the data fit better than what the model makes.
+_CLOSEST_FIT = 0.99
 
 # Draws that a p-value rests on.
 _COUNTED = 2048
@@ -60,24 +64,18 @@ def _chi_squared(density: LatentDensity, points: Float[Array, "n dim"]) -> Float
     return jax.vmap(density.chi_squared)(points)
 
 
-def show_p_value(p_value: float) -> str:
-    """A p-value as far as draws can tell it: a bound near 0 and 1."""
-    if p_value < 0.001:
-        return "< 0.001"
-    return "> 0.99" if p_value > 0.99 else f"{p_value:.2g}"
+def judge_fit(p_value: float | None, inflated: bool) -> Mark:
+    """The mark `fit`: could the model have made these data?
 
-
-def check_fit(verdict: str, p_value: float | None) -> str:
-    """The verdict, unless the data do not fit the model: then no posterior under it is reliable."""
-    if p_value is None or p_value >= WORST_FIT:
-        return verdict
-    word, _, reason = verdict.partition(": ")
-    rest = (
-        f"besides, {reason}"
-        if word == "unreliable"
-        else f"the inference under the model is {verdict}"
-    )
-    return (
-        "unreliable: the data do not look like what the model makes (posterior predictive p-value"
-        f" {show_p_value(p_value)}); {rest}"
-    )
+    Args:
+        p_value: The posterior predictive p-value; None if there is none.
+        inflated: Whether the prior assumes more model error than an image has on average.
+    """
+    if p_value is None:
+        return Mark((Reason(Cause.NOT_COMPARED),))
+    if p_value < WORST_FIT:
+        return Mark((Reason(Cause.MISFIT, {"p_value": p_value, "limit": WORST_FIT}),))
+    cause = Cause.FITS
+    if p_value > _CLOSEST_FIT:
+        cause = Cause.FITS_BY_DESIGN if inflated else Cause.FITS_CLOSELY
+    return Mark((Reason(cause, {"p_value": p_value}),))

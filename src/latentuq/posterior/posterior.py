@@ -18,6 +18,7 @@ from latentuq.core.errors import UserError
 from latentuq.inference.importance import expectation
 from latentuq.inference.mixture import Mixture
 from latentuq.inference.result import Diagnostics, Inference
+from latentuq.inference.verdict import Verdict
 from latentuq.posterior.dataset import Contents, SavedImages, make_dataset, make_samples
 from latentuq.posterior.file import write_posterior
 from latentuq.posterior.maps import (
@@ -57,10 +58,10 @@ class Posterior:
 
     Attributes:
         inference: What the engine returned; the properties below read it.
-        key: What `solve` was called with.
-        problem: None for `solve_density`.
+        key: The key that `solve` was called with.
+        problem: The problem that was solved; None for `solve_density`.
         log_density_fn: The unnormalised log density of one u; None if a file could not hold it.
-        chi_squared: Of the data at each mode; None without data.
+        chi_squared: The chi-squared of the data at each mode; None without data.
         provenance: Versions of the packages, name and checksum of the model.
         no_problem: Why there is no problem, where there is none.
         saved_images: Maps that came with a file.
@@ -107,7 +108,7 @@ class Posterior:
 
     @property
     def log_evidence_error(self) -> float:
-        """Its standard error."""
+        """The standard error of `log_evidence`."""
         return float(self.inference.draws.log_evidence_error)
 
     @property
@@ -117,17 +118,17 @@ class Posterior:
 
     @property
     def log_weights(self) -> Float[Array, " n"]:
-        """Of the draws, normalised: logsumexp = 0."""
+        """The log weights of the draws, normalised: their logsumexp is 0."""
         return self.inference.draws.log_weights
 
     @property
-    def verdict(self) -> str:
-        """Starts with "reliable", "refined" or "unreliable", then one sentence why."""
+    def verdict(self) -> Verdict:
+        """How far to trust the answer: three marks with their reasons, and what to do."""
         return self.inference.verdict
 
     @property
     def diagnostics(self) -> Diagnostics:
-        """Certificate and cost.
+        """The numbers of the certificate, and the cost.
 
         `reduced_chi_squared` is that of the data at the deepest mode over the number of observed
         data: nothing is taken off for the dim numbers that the mode fits, nor for the pull of the

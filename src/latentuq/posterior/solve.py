@@ -16,7 +16,7 @@ from latentuq.inference.engine import infer
 from latentuq.inference.result import Inference, Progress
 from latentuq.inference.target import Target
 from latentuq.posterior.file import read_posterior
-from latentuq.posterior.misfit import check_fit, measure_chi_squared, predictive_p_value
+from latentuq.posterior.misfit import judge_fit, measure_chi_squared, predictive_p_value
 from latentuq.posterior.posterior import LogDensity, Posterior
 from latentuq.posterior.sampling import read_key
 from latentuq.prior import GenerativePrior
@@ -34,7 +34,7 @@ def solve(
 
     Args:
         key: Randomness; the same key gives the same posterior.
-        problem: What is to be solved.
+        problem: The problem that is to be solved.
         budget: "preview", "default" or "thorough".
         progress: Called with a `Progress` after each stage.
     """
@@ -61,7 +61,7 @@ def solve_density(
     Args:
         key: Randomness; the same key gives the same posterior.
         log_density_fn: Log density of one u, up to a constant that the evidence then contains.
-        dim: Size of u.
+        dim: The size of u.
         residual_fn: r(u) if log_density = -r.r/2 - u.u/(2 scale^2) + constant: a faster search.
         scale: Starts come from N(0, scale^2 I), as does a small part of the draws.
         budget: "preview", "default" or "thorough".
@@ -86,7 +86,7 @@ def load_posterior(
     weights, draws and the maps that were saved are there all the same.
 
     Args:
-        path: The file.
+        path: The file that `Posterior.save` wrote.
         prior: The prior of the problem, or its model file, if it is not an embedded one.
     """
     contents = read_posterior(path, prior)
@@ -112,7 +112,8 @@ def make_posterior(key: Key[Array, ""], inference: Inference, problem: InversePr
     diagnostics = dataclasses.replace(
         inference.diagnostics, reduced_chi_squared=reduced, predictive_p_value=p_value
     )
-    verdict = check_fit(inference.verdict, p_value)
+    inflated = problem.prior.model_error.most_data is not None
+    verdict = dataclasses.replace(inference.verdict, fit=judge_fit(p_value, inflated))
     card = problem.prior.card
     return Posterior(
         dataclasses.replace(inference, diagnostics=diagnostics, verdict=verdict),

@@ -4,6 +4,7 @@ import html
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from latentuq.inference.verdict import Verdict
 from latentuq.report.content import Content
 from latentuq.report.figures import data_range, heat_range
 from latentuq.report.html import picture, wrap
@@ -17,17 +18,17 @@ class Entry(NamedTuple):
     """A report in the index.
 
     Attributes:
-        name: Heading, and the folder of the report.
-        summary: One sentence.
-        note: Another one, about the answer.
-        verdict: Its first word.
+        name: The heading, and the folder of the report.
+        summary: One sentence about the problem.
+        note: Sentences about the answer.
+        verdict: How far to trust the answer.
         content: What the report shows.
     """
 
     name: str
     summary: str
     note: str
-    verdict: str
+    verdict: Verdict
     content: Content
 
 
@@ -35,8 +36,8 @@ def make_index(title: str, introduction: str, entries: Sequence[Entry]) -> str:
     """The page: data, most probable image, mean, standard deviation, truth and modes of each.
 
     Args:
-        title: Of the page.
-        introduction: A paragraph.
+        title: The heading of the page.
+        introduction: A paragraph about all reports.
         entries: The reports.
     """
     rows = "".join(_row(entry) for entry in entries)
@@ -61,7 +62,7 @@ def _row(entry: Entry) -> str:
     )
     return (
         f'<section class="entry"><h2><a href="{name}/report.html">{name}</a>'
-        f" <small>{html.escape(entry.verdict)}</small></h2>"
+        f" <small>{entry.verdict.word}</small></h2>"
         f"<p>{html.escape(entry.summary)}</p>"
         f'<div class="row large">{"".join(shown)}</div>'
         f'<p class="note">Modes and their probabilities. {html.escape(entry.note)}</p>'
