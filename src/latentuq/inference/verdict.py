@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 from latentuq.inference.causes import Cause, Standing
 
-# Independent draws that an answer is worth at least, the largest mass in modes that one start or none
-# found, the largest share of followed draws that end in no mode, and the largest error of ln evidence.
+# The fewest independent draws that an answer may be worth, the largest mass in modes that at most
+# one start found, the largest share of followed draws that end in no mode, and the largest standard
+# error of ln evidence.
 _FEWEST_DRAWS = 100
 _MOST_MISSED = 0.05
 _MOST_LOST = 0.25
