@@ -19,10 +19,10 @@ from exact_posteriors import (
     solve_exactly,
 )
 from latentuq.core.errors import UserError
+from latentuq.core.randomness import spread_keys
 from latentuq.forward import Blur, RandomMask
 from latentuq.posterior import Posterior, make_posterior, solve, solve_density
 from latentuq.posterior.maps import ImageMaps, map_draws, quantiles
-from latentuq.posterior.sampling import spread_keys
 from latentuq.posterior.summary import tabulate
 from latentuq.prior import ModelError
 from studies.exact import exact_conditional_image, exact_posterior

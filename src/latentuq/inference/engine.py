@@ -11,6 +11,7 @@ from jaxtyping import Array, Key
 from latentuq.core.arrays import to_device
 from latentuq.core.cores import on_cores, one_core
 from latentuq.core.errors import UserError
+from latentuq.core.randomness import host_generator
 from latentuq.inference.answer import GAUSSIAN_KHAT, Clock, assemble
 from latentuq.inference.el2o import EL2OFit, fit_el2o
 from latentuq.inference.importance import (
@@ -23,7 +24,6 @@ from latentuq.inference.laplace import lower_factor
 from latentuq.inference.membership import Probes, assign, probe
 from latentuq.inference.mixture import Defensive, Mixture
 from latentuq.inference.pool import Pool, gather
-from latentuq.inference.randomness import host_generator
 from latentuq.inference.refine import (
     PROPOSED,
     Fit,

@@ -1,5 +1,6 @@
 """Which mode each component of a proposal belongs to."""
 
+from functools import partial
 from typing import NamedTuple
 
 import equinox as eqx
@@ -7,12 +8,12 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from latentuq.core.arrays import to_device
+from latentuq.core.batches import in_chunks
+from latentuq.core.randomness import host_generator
 from latentuq.inference.el2o import EL2OFit
 from latentuq.inference.importance import WeightedDraws, systematic_index
 from latentuq.inference.mixture import Defensive, Mixture
 from latentuq.inference.modes import Mode
-from latentuq.inference.randomness import host_generator
 from latentuq.inference.search import ROUND, SearchState, explore
 from latentuq.inference.target import BATCH, Target
 
@@ -183,11 +184,8 @@ def _nearest_mode(
 def responsibilities(
     mixture: Mixture, points: Float[np.ndarray, "n dim"]
 ) -> Float[np.ndarray, "n components"]:
-    """Of each component for each point, in batches of one shape."""
-    padded = np.resize(points, (-(-len(points) // BATCH) * BATCH, mixture.dim))
-    batches = padded.reshape(-1, BATCH, mixture.dim)
-    parts = [_responsibilities(mixture, to_device(each)) for each in batches]
-    return np.concatenate(parts)[: len(points)]
+    """Responsibilities of each component for each point."""
+    return in_chunks(partial(_responsibilities, mixture), BATCH, points)
 
 
 @eqx.filter_jit

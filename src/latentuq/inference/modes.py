@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from latentuq.core.arrays import to_device
+from latentuq.core.batches import padded
 from latentuq.inference.descent import GROUPS, Ends, descend, descend_groups, newton
 from latentuq.inference.result import Counts
 from latentuq.inference.target import Target, log_densities
@@ -119,7 +120,7 @@ def _newton(target: Target, points: Float[np.ndarray, "n dim"]) -> Ends:
         return descend(
             newton,
             target,
-            to_device(np.resize(points[group], (size, target.dim)), target.dtype),
+            to_device(padded(points[group], size), target.dtype),
             to_device(np.ones(size), target.dtype),
             lanes=_LANES,
             steps=_STEPS,
@@ -194,7 +195,6 @@ def place(
 
 
 def _psi(target: Target, points: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, " rows"]:
-    """Psi at the points, which are repeated to whole rounds, so that nothing new compiles."""
-    rounds = -(-len(points) // _POINTS)
-    padded = np.resize(points, (rounds * _POINTS, target.dim))
-    return -np.asarray(log_densities(target.log_density, to_device(padded, target.dtype)))
+    """Evaluates psi at the points, repeated to whole batches: the repeated values are harmless."""
+    rows = to_device(padded(points, _POINTS), target.dtype)
+    return -np.asarray(log_densities(target.log_density, rows))

@@ -14,14 +14,15 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Bool, Float, Key
 
 from latentuq.core.arrays import to_device
+from latentuq.core.batches import padded
 from latentuq.core.cores import on_cores
+from latentuq.core.randomness import host_generator
 from latentuq.inference.el2o import EL2OFit
 from latentuq.inference.em import component_terms, fit_mixture
 from latentuq.inference.importance import effective_sample_size, systematic_index
 from latentuq.inference.mixture import Mixture
 from latentuq.inference.moves import Moved, move
 from latentuq.inference.pool import Pool
-from latentuq.inference.randomness import host_generator
 from latentuq.inference.result import Counts
 from latentuq.inference.target import Target
 
@@ -184,10 +185,8 @@ def admit(fit: Fit, newcomers: list[EL2OFit], shares: Float[np.ndarray, " modes"
 def _refit(rng: np.random.Generator, fit: Mixture, points: Float[np.ndarray, "n dim"]) -> Mixture:
     """A mixture for the points, from another on."""
     seeds = points[rng.choice(len(points), COMPONENTS, replace=False)]
-    # One shape of points: what is less is padded, and nothing compiles twice.
-    padded = np.resize(points, (_POINTS, points.shape[1]))
     counted = np.arange(_POINTS) < len(points)
-    return _fit_from(fit, *map(to_device, (seeds, padded, counted)))
+    return _fit_from(fit, *map(to_device, (seeds, padded(points, _POINTS), counted)))
 
 
 @eqx.filter_jit

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from latentuq.core.arrays import to_device
+from latentuq.core.randomness import host_generator
 from latentuq.inference.descent import Ends, descend, descend_groups, gauss_newton, newton
 from latentuq.inference.importance import effective_sample_size
 from latentuq.inference.modes import (
@@ -21,7 +22,6 @@ from latentuq.inference.modes import (
     polish,
     reached,
 )
-from latentuq.inference.randomness import host_generator
 from latentuq.inference.result import Counts
 from latentuq.inference.target import Target, log_densities, log_densities_at
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -10,9 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from latentuq.core.arrays import to_device
+from latentuq.core.batches import in_chunks
 from latentuq.core.compilation import bounded_jit
-from latentuq.core.cores import on_cores
 from latentuq.core.errors import UserError
 from latentuq.inference.mixture import normal_draws
 
@@ -127,14 +127,8 @@ def log_densities_at(
     log_density_fn: Callable[[Float[Array, " dim"]], Float[Array, ""]],
     points: Float[np.ndarray, "n dim"],
 ) -> Float[np.ndarray, " n"]:
-    """The same at any number of points, on all cores: in chunks, the last one padded."""
-    chunks = -(-len(points) // CHUNK)
-    padded = np.resize(points, (chunks * CHUNK, points.shape[1]))
-    parts = on_cores(
-        lambda part: np.asarray(log_densities(log_density_fn, to_device(part))),
-        np.split(padded, chunks),
-    )
-    return np.concatenate(parts)[: len(points)]
+    """Evaluates a log density at any number of points of the host, on all cores."""
+    return in_chunks(partial(log_densities, log_density_fn), CHUNK, points, cores=True)
 
 
 def may_wait(target: Target) -> bool:

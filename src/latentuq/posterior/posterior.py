@@ -12,10 +12,12 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Key
 
-from latentuq.core.arrays import read_real
+from latentuq.core.arrays import read_count, read_real
+from latentuq.core.batches import in_chunks
 from latentuq.core.compilation import bounded_jit
 from latentuq.core.errors import UserError
-from latentuq.inference.importance import expectation
+from latentuq.core.randomness import host_generator, read_key, spread_keys
+from latentuq.inference.importance import expectation, systematic_index
 from latentuq.inference.mixture import Mixture
 from latentuq.inference.result import Diagnostics, Inference
 from latentuq.posterior.dataset import Contents, SavedImages, make_dataset, make_samples
@@ -29,7 +31,6 @@ from latentuq.posterior.maps import (
     missing_maps,
     quantiles,
 )
-from latentuq.posterior.sampling import in_chunks, read_count, read_key, resample, spread_keys
 from latentuq.posterior.summary import describe, tabulate
 from latentuq.problem import InverseProblem
 
@@ -160,7 +161,8 @@ class Posterior:
         n = read_count(n)
         if not self._has_draws:
             raise UserError(f"There is nothing to draw from: the posterior is {self.verdict}")
-        chosen = resample(read_key(key), self.log_weights, n)
+        rng = host_generator(read_key(key))
+        chosen = rng.permutation(systematic_index(rng, self.log_weights, n))
         return jax.device_put(np.asarray(self.draws)[chosen])
 
     def sample_images(
@@ -307,7 +309,7 @@ class Posterior:
         if not u.size:
             raise UserError(f"u of shape {u.shape} holds no point.")
         flat = u.reshape(-1, self.dim)
-        values = in_chunks(fn, _chunk(len(flat)), flat)
+        values = jax.device_put(in_chunks(fn, _chunk(len(flat)), flat))
         return values.reshape(*u.shape[:-1], *values.shape[1:])
 
 
