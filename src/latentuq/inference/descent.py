@@ -13,11 +13,11 @@ from latentuq.core.cores import on_cores
 from latentuq.inference.target import Target
 
 GROUPS = 2
-"""Groups of starts that descend at the same time."""
+"""The number of groups of starts that descend at the same time."""
 
 
 class LocalModel(NamedTuple):
-    """psi(u + d) = value + gradient.d + d.curvature.d / 2, with psi = -ln p."""
+    """The parabola psi(u + d) = value + gradient.d + d.curvature.d / 2, with psi = -ln p."""
 
     value: Float[Array, ""]
     gradient: Float[Array, " dim"]
@@ -25,9 +25,9 @@ class LocalModel(NamedTuple):
 
 
 def gauss_newton(target: Target, u: Float[Array, " dim"]) -> LocalModel:
-    """The model of a least-squares problem: psi = r.r / 2 + u.u / (2 scale^2), J^T J for r's part.
+    """Models a least-squares problem psi = r.r / 2 + u.u / (2 scale^2), with J^T J for r's part.
 
-    Costs a Jacobian. The curvature is never negative; it stays blind to saddles.
+    It costs a Jacobian. The curvature is never negative, and so it is blind to saddles.
     """
     assert target.residual_fn is not None
     residual_fn, precision = target.residual_fn, target.scale**-2
@@ -45,7 +45,7 @@ def gauss_newton(target: Target, u: Float[Array, " dim"]) -> LocalModel:
 
 
 def newton(target: Target, u: Float[Array, " dim"]) -> LocalModel:
-    """The model with the true Hessian, for any log density."""
+    """Models any log density, with its true Hessian."""
 
     def psi(u):
         return -target.log_density_fn(u).astype(u.dtype)
@@ -59,14 +59,14 @@ def newton(target: Target, u: Float[Array, " dim"]) -> LocalModel:
 
 
 class Ends(NamedTuple):
-    """Where each start ended.
+    """The ends of all starts.
 
     Attributes:
         points: The last accepted points; the start itself if psi is not finite there.
-        values: psi; inf if it never was finite.
-        curvatures: The local model's there.
+        values: The values of psi there, inf if it never was finite.
+        curvatures: The curvatures of the local models there.
         decrements: The decrease of psi, in nats, that the local model promises there.
-        evaluations: Local models computed, idle lanes included.
+        evaluations: The number of local models that were computed, idle lanes included.
     """
 
     points: Float[Array | np.ndarray, "starts dim"]
@@ -77,7 +77,7 @@ class Ends(NamedTuple):
 
 
 class _Lanes(NamedTuple):
-    """What each lane is working on; `value` is inf until the first point has been accepted."""
+    """The start that each lane is working on, and how far it has come."""
 
     start: Int[Array, " lanes"]
     point: Float[Array, "lanes dim"]
@@ -89,7 +89,8 @@ class _Lanes(NamedTuple):
     age: Int[Array, " lanes"]
 
 
-# Growth of the inverse temperature per step, and first damping relative to the scaled curvature.
+# The growth of the inverse temperature per step, and the first damping relative to the scaled
+# curvature.
 _HEATING = 1.6
 _DAMPING = 0.1
 
@@ -115,17 +116,17 @@ def descend(
     damping.
 
     Args:
-        model_fn: `gauss_newton` or `newton`.
-        target: What to search.
-        starts: Where from.
-        betas: Inverse temperature of each start's first step: psi is beta psi + (1 - beta) times
-            that of the reference, and beta grows to 1.
-        lanes: Starts that are worked on at once.
-        steps: Most steps of one start.
-        tolerance: Newton decrement, in nats, below which a start has converged.
-        hopeless: A start that is this many nats above the best end after a third of its steps is
-            given up.
-        number: How many of the starts count, the first ones; by default all do. The others only
+        model_fn: The local model, `gauss_newton` or `newton`.
+        target: The density.
+        starts: The points where the descents start.
+        betas: The inverse temperature of each start's first step: psi is beta psi + (1 - beta)
+            times that of the reference, and beta grows to 1.
+        lanes: The number of starts that are worked on at once.
+        steps: The largest number of steps of one start.
+        tolerance: The Newton decrement, in nats, below which a start has converged.
+        hopeless: The number of nats above the best end at which a start is given up after a third
+            of its steps.
+        number: The number of starts that count, the first ones; by default all do. The others only
             pad the shape.
     """
     count, dim = starts.shape
@@ -234,12 +235,12 @@ def descend(
 
 
 def descend_groups(descend_fn: Callable[[Int[np.ndarray, " members"]], Ends], starts: int) -> Ends:
-    """The ends of all starts, which descend in groups, at the same time if there are cores.
+    """Descends from all starts in groups, at the same time if there are cores.
 
     Args:
-        descend_fn: Descends from some starts, given by their places; what comes after their ends is
-            padding.
-        starts: How many.
+        descend_fn: A function that descends from some starts, given by their places; what comes
+            after their ends is padding.
+        starts: The number of starts.
     """
     groups = np.array_split(np.arange(starts), min(GROUPS, starts))
     parts = on_cores(descend_fn, groups)

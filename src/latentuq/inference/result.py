@@ -11,44 +11,18 @@ from jaxtyping import Array, Bool, Float, Int
 
 from latentuq.inference.importance import WeightedDraws
 from latentuq.inference.mixture import Defensive
-
-
-@dataclasses.dataclass(frozen=True)
-class Counts:
-    """How often the density and its derivatives were evaluated."""
-
-    forwards: int = 0
-    gradients: int = 0
-    jacobians: int = 0
-    hessians: int = 0
-
-    def __add__(self, other: "Counts") -> "Counts":
-        return Counts(
-            self.forwards + other.forwards,
-            self.gradients + other.gradients,
-            self.jacobians + other.jacobians,
-            self.hessians + other.hessians,
-        )
-
-    def forward_equivalents(self, dim: int) -> int:
-        """Forward 1, gradient 3, Jacobian dim + 1; a Hessian dim + 1 gradients."""
-        return (
-            self.forwards
-            + 3 * self.gradients
-            + (dim + 1) * self.jacobians
-            + 3 * (dim + 1) * self.hessians
-        )
+from latentuq.inference.target import Counts
 
 
 class Progress(NamedTuple):
     """A partial answer.
 
     Attributes:
-        stage: "map", "modes", "fitted" or "certified".
+        stage: The name "map", "modes", "fitted" or "certified".
         message: One sentence for people.
-        modes: Found so far; in the stage "map" the deepest alone.
-        weights: Their weights, as far as known.
-        seconds: Since the start.
+        modes: The modes found so far; in the stage "map" the deepest alone.
+        weights: The weights of the modes, or None while they are not known.
+        seconds: The time since the start.
     """
 
     stage: str
@@ -95,12 +69,12 @@ class Diagnostics:
 
 
 class SearchRecord(eqx.Module):
-    """Where every start ended, for the figure of sorted minima.
+    """The ends of all starts of the search, for the figure of sorted minima.
 
     Attributes:
-        log_densities: Ln p at the end of each start.
-        modes: The mode that it belongs to, as an index into the result's modes; -1 for none.
-        independent: Whether the start was an independent draw of the reference normal.
+        log_densities: The value of ln p at the end of each start.
+        modes: The mode that each end belongs to, as an index into the result's modes; -1 for none.
+        independent: Whether each start was an independent draw of the reference normal.
     """
 
     log_densities: Float[Array, " starts"]
@@ -112,9 +86,9 @@ class ProbeRecord(eqx.Module):
     """Posterior draws that were followed down to their modes.
 
     Attributes:
-        points: Where they began, equally weighted; none where every mode has a component of the
+        points: The equally weighted draws; there are none where every mode has a component of the
             proposal to itself.
-        modes: Where they ended, as an index into the result's modes; -1 for none.
+        modes: The mode in which each ended, as an index into the result's modes; -1 for none.
     """
 
     points: Float[Array, "probes dim"]
@@ -122,7 +96,7 @@ class ProbeRecord(eqx.Module):
 
     @property
     def lost(self) -> float:
-        """Share of them that ended in no mode."""
+        """The share of the draws that ended in no mode."""
         ended = np.asarray(self.modes)
         return float(np.mean(ended < 0)) if len(ended) else 0.0
 
@@ -131,17 +105,18 @@ class Inference(eqx.Module):
     """Modes, weights, evidence, weighted draws, certificate.
 
     Attributes:
-        modes: Heaviest first.
-        log_densities: Ln p at the modes.
-        weights: Posterior mass of each mode.
-        weight_errors: Their standard errors.
-        means: Of each mode's Gaussian: EL2O's, or Laplace's for a mode that was found late.
-        factors: Lower Cholesky factors of the Gaussians' covariances.
-        proposal: Where the draws came from.
-        membership: How much of each component of the proposal's mixture belongs to each mode.
+        modes: The modes, heaviest first.
+        log_densities: The values of ln p at the modes.
+        weights: The posterior mass of each mode.
+        weight_errors: The standard errors of the weights.
+        means: The mean of each mode's Gaussian, which is EL2O's, or Laplace's for a mode that was
+            found late.
+        factors: The lower Cholesky factors of the Gaussians' covariances.
+        proposal: The distribution that the draws came from.
+        membership: The share of each component of the proposal's mixture that belongs to each mode.
         draws: Fresh draws of the proposal with their weights, evidence and k-hat.
-        search: Where every start ended.
-        probes: Where posterior draws ended that were followed.
+        search: The ends of all starts.
+        probes: The posterior draws that were followed down to their modes.
         diagnostics: Certificate and cost.
         verdict: Starts with "reliable", "refined" or "unreliable", then one sentence why.
     """
@@ -162,5 +137,5 @@ class Inference(eqx.Module):
 
     @property
     def map_index(self) -> int:
-        """Index of the deepest mode."""
+        """The index of the deepest mode."""
         return int(jax.numpy.argmax(self.log_densities))
