@@ -259,7 +259,7 @@ def _mixture(target: Target, fits: list[EL2OFit]) -> Mixture:
     with np.errstate(divide="ignore"):
         log_weights = np.log(weights / weights.sum())
     parts = (to_device(part, dtype) for part in (log_weights, means, factors))
-    return Mixture(*parts, _DEGREES)
+    return Mixture(*parts, degrees=_DEGREES)
 
 
 def _look_again(found: SearchState, target: Target, draws: WeightedDraws) -> SearchState:

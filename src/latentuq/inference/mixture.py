@@ -67,8 +67,8 @@ class Mixture(eqx.Module):
         """Computes what squared Mahalanobis distances take off ln q_k, for NumPy and for JAX."""
         if math.isinf(self.degrees):
             return 0.5 * distances
-        log1p = np.log1p if isinstance(distances, np.ndarray) else jnp.log1p
-        return 0.5 * (self.degrees + self.dim) * log1p(distances / self.degrees)
+        numpy = distances.__array_namespace__()
+        return 0.5 * (self.degrees + self.dim) * numpy.log1p(distances / self.degrees)
 
     def log_prob(self, u: Float[Array, " dim"]) -> Float[Array, ""]:
         """Computes ln q(u)."""

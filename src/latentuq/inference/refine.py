@@ -183,7 +183,7 @@ def replace_weakest(fit: Fit, gaussians: list[EL2OFit], shares: Float[np.ndarray
     means[slots] = [new.mean for new in gaussians]
     factors[slots] = [new.factor for new in gaussians]
     log_weights -= scipy.special.logsumexp(log_weights)
-    mixture = Mixture(*map(to_device, (log_weights, means, factors)), old.degrees)
+    mixture = Mixture(*map(to_device, (log_weights, means, factors)), degrees=old.degrees)
     return fit._replace(mixture=mixture, places=fit.places[:0])
 
 

@@ -114,12 +114,12 @@ class Posterior:
     @property
     def draws(self) -> Float[Array, "n dim"]:
         """Draws of the proposal, which `log_weights` make represent the posterior."""
-        return self.inference.draws.draws
+        return jnp.asarray(self.inference.draws.draws)
 
     @property
     def log_weights(self) -> Float[Array, " n"]:
         """Of the draws, normalised: logsumexp = 0."""
-        return self.inference.draws.log_weights
+        return jnp.asarray(self.inference.draws.log_weights)
 
     @property
     def verdict(self) -> str:
@@ -148,7 +148,7 @@ class Posterior:
         """Normalised log posterior density, log_density(u) - log_evidence, for any batch of u."""
         if self.log_density_fn is None:
             raise UserError(f"The log density is not known: {self.no_problem}")
-        fn, log_evidence = self.log_density_fn, self.inference.draws.log_evidence
+        fn, log_evidence = self.log_density_fn, jnp.asarray(self.inference.draws.log_evidence)
         return self._over_batch(lambda us: _log_probs(fn, log_evidence, us), u)
 
     def sample(self, key: Key[Array, ""], n: int) -> Float[Array, "n dim"]:
