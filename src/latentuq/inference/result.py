@@ -18,11 +18,11 @@ class Progress(NamedTuple):
     """A partial answer.
 
     Attributes:
-        stage: The name "map", "modes", "fitted" or "certified".
+        stage: "map", "modes", "fitted" or "certified".
         message: One sentence for people.
-        modes: The modes found so far; in the stage "map" the deepest alone.
-        weights: The weights of the modes, or None while they are not known.
-        seconds: The time since the start.
+        modes: Found so far; in the stage "map" the deepest alone.
+        weights: Their weights, as far as known.
+        seconds: Since the start.
     """
 
     stage: str
@@ -69,12 +69,12 @@ class Diagnostics:
 
 
 class SearchRecord(eqx.Module):
-    """The ends of all starts of the search, for the figure of sorted minima.
+    """Where every start ended, for the figure of sorted minima.
 
     Attributes:
-        log_densities: The value of ln p at the end of each start.
-        modes: The mode that each end belongs to, as an index into the result's modes; -1 for none.
-        independent: Whether each start was an independent draw of the reference normal.
+        log_densities: Ln p at the end of each start.
+        modes: The mode that it belongs to, as an index into the result's modes; -1 for none.
+        independent: Whether the start was an independent draw of the reference normal.
     """
 
     log_densities: Float[Array, " starts"]
@@ -86,9 +86,9 @@ class ProbeRecord(eqx.Module):
     """Posterior draws that were followed down to their modes.
 
     Attributes:
-        points: The equally weighted draws; there are none where every mode has a component of the
+        points: Where they began, equally weighted; none where every mode has a component of the
             proposal to itself.
-        modes: The mode in which each ended, as an index into the result's modes; -1 for none.
+        modes: Where they ended, as an index into the result's modes; -1 for none.
     """
 
     points: Float[Array, "probes dim"]
@@ -96,7 +96,7 @@ class ProbeRecord(eqx.Module):
 
     @property
     def lost(self) -> float:
-        """The share of the draws that ended in no mode."""
+        """Share of them that ended in no mode."""
         ended = np.asarray(self.modes)
         return float(np.mean(ended < 0)) if len(ended) else 0.0
 
@@ -105,18 +105,17 @@ class Inference(eqx.Module):
     """Modes, weights, evidence, weighted draws, certificate.
 
     Attributes:
-        modes: The modes, heaviest first.
-        log_densities: The values of ln p at the modes.
-        weights: The posterior mass of each mode.
-        weight_errors: The standard errors of the weights.
-        means: The mean of each mode's Gaussian, which is EL2O's, or Laplace's for a mode that was
-            found late.
-        factors: The lower Cholesky factors of the Gaussians' covariances.
-        proposal: The distribution that the draws came from.
-        membership: The share of each component of the proposal's mixture that belongs to each mode.
+        modes: Heaviest first.
+        log_densities: Ln p at the modes.
+        weights: Posterior mass of each mode.
+        weight_errors: Their standard errors.
+        means: Of each mode's Gaussian: EL2O's, or Laplace's for a mode that was found late.
+        factors: Lower Cholesky factors of the Gaussians' covariances.
+        proposal: Where the draws came from.
+        membership: How much of each component of the proposal's mixture belongs to each mode.
         draws: Fresh draws of the proposal with their weights, evidence and k-hat.
-        search: The ends of all starts.
-        probes: The posterior draws that were followed down to their modes.
+        search: Where every start ended.
+        probes: Where posterior draws ended that were followed.
         diagnostics: Certificate and cost.
         verdict: Starts with "reliable", "refined" or "unreliable", then one sentence why.
     """
@@ -137,5 +136,5 @@ class Inference(eqx.Module):
 
     @property
     def map_index(self) -> int:
-        """The index of the deepest mode."""
+        """Index of the deepest mode."""
         return int(jax.numpy.argmax(self.log_densities))
