@@ -7,15 +7,13 @@ from jaxtyping import Bool, Float, Int
 
 from latentuq.core.arrays import to_device
 from latentuq.core.batches import padded
-from latentuq.inference.descent import GROUPS, Ends, descend, descend_groups, newton
+from latentuq.inference.descent import GROUPS, Ends, Limits, descend, descend_groups, newton
 from latentuq.inference.target import Counts, Target, log_densities
 
 MOST_POLISHED = 16
 """The number of points that can be polished at once: most rounds of a search have none or few."""
 
-# Each group of points is polished in so many lanes, each point for at most so many steps.
-_LANES = 2
-_STEPS = 60
+_LIMITS = Limits(lanes=2, steps=60, tolerance=1e-4, hopeless=np.inf)
 # Two minima are one below this squared Mahalanobis distance.
 _SAME = 0.5
 # A barrier lower than this, in nats, does not part two modes; it is looked for at so many points.
@@ -177,11 +175,8 @@ def _newton(target: Target, points: Float[np.ndarray, "n dim"]) -> Ends:
             target,
             to_device(padded(points[group], size), target.dtype),
             to_device(np.ones(size), target.dtype),
-            lanes=_LANES,
-            steps=_STEPS,
-            tolerance=1e-4,
-            hopeless=np.inf,
-            number=to_device(len(group)),
+            _LIMITS,
+            to_device(len(group)),
         )
 
     return descend_groups(one, len(points))

@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from latentuq.core.arrays import to_device
 from latentuq.core.randomness import host_generator
-from latentuq.inference.descent import Ends, descend, descend_groups, gauss_newton, newton
+from latentuq.inference.descent import Ends, Limits, descend, descend_groups, gauss_newton, newton
 from latentuq.inference.importance import (
     WeightedDraws,
     effective_sample_size,
@@ -35,16 +35,12 @@ ROUND_STARTS = 64
 
 # The number of draws of the reference from which likely starts are chosen.
 _BANK = 4096
-# Each group of starts descends in so many lanes, each start for at most so many steps.
-_LANES = 4
-_STEPS = 60
-# A mode this many nats above the deepest cannot be wide enough to matter, and a descent that is
-# this many above the best end for long is given up.
-_REACH = 25.0
-_HOPELESS = 60.0
+_LIMITS = Limits(lanes=4, steps=60, tolerance=1e-3, hopeless=60.0)
 # The Newton decrement, in nats, at which a Gauss-Newton descent has told which minimum it leads to:
 # by then it is close. New minima are polished further.
 _ARRIVED = 0.05
+# A mode this many nats above the deepest cannot be wide enough to matter.
+_REACH = 25.0
 # A mode is relevant from this share of the mass, and so many starts without a new one suffice.
 _RELEVANT = 0.01
 _QUIET = 40
@@ -261,6 +257,7 @@ def _descend(
 ) -> tuple[Ends, Counts]:
     """Descends from all starts."""
     least_squares = target.residual_fn is not None
+    limits = _LIMITS._replace(tolerance=_ARRIVED) if least_squares else _LIMITS
 
     def one(group: Int[np.ndarray, " members"]) -> Ends:
         return descend(
@@ -268,10 +265,7 @@ def _descend(
             target,
             to_device(starts[group]),
             to_device(betas[group]),
-            lanes=_LANES,
-            steps=_STEPS,
-            tolerance=_ARRIVED if least_squares else 1e-3,
-            hopeless=_HOPELESS,
+            limits,
         )
 
     ends = descend_groups(one, len(starts))
