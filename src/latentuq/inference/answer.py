@@ -20,7 +20,6 @@ from latentuq.inference.result import (
     Progress,
     SearchRecord,
 )
-from latentuq.inference.target import Target
 from latentuq.inference.verdict import Evidence, give_verdict
 
 GAUSSIAN_KHAT = 0.3
@@ -56,7 +55,6 @@ class Clock:
 
 def assemble(
     clock: Clock,
-    target: Target,
     found: SearchState,
     proposal: Defensive,
     draws: WeightedDraws,
@@ -65,10 +63,9 @@ def assemble(
     climbs: int,
     counts: Counts,
     preview: bool,
-    minimum: bool,
 ) -> Inference:
     """Weighs the modes, heaviest first, and writes the verdict."""
-    dtype = draws.draws.dtype
+    dtype, minimum = draws.draws.dtype, membership.minima
     weights, errors = weigh(proposal, draws, membership)
     order = np.argsort(-np.nan_to_num(weights), kind="stable")
     weights, errors = weights[order], errors[order]
@@ -120,7 +117,7 @@ def assemble(
             new_basin_chance=found.new_basin_chance,
             rounds=climbs,
             counts=counts,
-            forward_equivalents=counts.forward_equivalents(target.dim),
+            forward_equivalents=counts.forward_equivalents(proposal.mixture.dim),
             seconds=dict(clock.seconds),
         ),
         verdict=verdict,

@@ -162,7 +162,6 @@ def _infer(key: Key[Array, ""], target: Target, limits: Budget, clock: Clock) ->
     membership = assign(target, answer.found, answer.fits, answer.proposal, answer.draws, probes)
     return assemble(
         clock,
-        target,
         answer.found,
         answer.proposal,
         answer.draws,
@@ -170,7 +169,6 @@ def _infer(key: Key[Array, ""], target: Target, limits: Budget, clock: Clock) ->
         climbs=answer.climbs,
         counts=answer.counts + probes.state.counts,
         preview=limits.climbs == 0,
-        minimum=bool(answer.fits),
     )
 
 

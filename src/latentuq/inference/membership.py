@@ -30,6 +30,7 @@ class Membership(NamedTuple):
         basins: The index into `modes` of each start of the search, -1 for none.
         probed: The draw where each probe began, and the index into `modes` of where it ended; there
             are none for an unrefined proposal.
+        minima: Whether the modes are minima; if none was found, a draw stands for the answer.
     """
 
     modes: tuple[Mode, ...]
@@ -40,6 +41,7 @@ class Membership(NamedTuple):
     probes: Float[np.ndarray, " components"]
     basins: Int[np.ndarray, " starts"]
     probed: tuple[Float[np.ndarray, "probes dim"], Int[np.ndarray, " probes"]]
+    minima: bool = True
 
 
 def assign(
@@ -122,6 +124,7 @@ def _without_modes(
         np.full(components, np.inf),
         np.full(len(found.values), -1),
         (np.zeros((0, target.dim)), np.zeros(0, int)),
+        minima=False,
     )
 
 
