@@ -34,6 +34,7 @@ from latentuq.problem import InverseProblem
 from studies.baselines.encoding import check_encoder, gaussian_log_prob, to_base, to_latent
 from studies.baselines.result import BaselineResult
 from studies.baselines.timing import Timer
+from studies.exact import gaussian_part
 
 # Forward evaluations of a step: the encoder and p(x | z, y), for the ratio p(x | z) at both z too.
 _PSEUDO_COST = 2
@@ -104,7 +105,7 @@ def metropolis_within_gibbs(
         states, _, _ = timer.run(_walk, warm_up_key, problem, None, states, warm_up)
     # Of a clean image that is seen as it is: its density at u is p(x | z) p(u).
     every_pixel = Mask(np.ones(problem.prior.shape))
-    prior = dataclasses.replace(problem.prior, model_error=problem.image_error)
+    prior = dataclasses.replace(problem.prior, model_error=gaussian_part(problem).image_error)
     clean = InverseProblem(prior, every_pixel, GaussianNoise(0.0), every_pixel.mask)
     _, visited, accepted = timer.run(_walk, run_key, problem, clean, states, burn_in + steps)
     forwards = 1 + _PSEUDO_COST * warm_up + _METROPOLIS_COST * (burn_in + steps)
@@ -200,5 +201,7 @@ def _with_likelihood_error(problem: InverseProblem) -> InverseProblem:
 
     That is the posterior which is sampled, also of a problem with another `likelihood`.
     """
-    error = dataclasses.replace(problem.model_error, gain=None, most_data=None)
-    return eqx.tree_at(lambda each: each.image_error, problem, error)
+    gaussian = gaussian_part(problem)
+    error = dataclasses.replace(gaussian.error, gain=None, most_data=None)
+    gaussian = eqx.tree_at(lambda each: each.image_error, gaussian, error)
+    return eqx.tree_at(lambda each: each.likelihood, problem, gaussian)

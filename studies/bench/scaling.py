@@ -65,8 +65,7 @@ def measure_machine(prior: GenerativePrior) -> dict[str, Any]:
 
 def _forward_mflop(prior: GenerativePrior, name: str) -> float:
     """Of the products of a published problem, whose decoder may make the pixels that are data."""
-    sight = make_problem(prior, name, np.zeros(prior.shape)).sight
-    prior = prior if sight is None else sight.prior
+    prior = make_problem(prior, name, np.zeros(prior.shape)).density.prior
     weights = jax.tree.leaves(eqx.filter((prior.decoder, prior.flow), eqx.is_inexact_array))
     return round(sum(2 * leaf.size for leaf in weights if leaf.ndim >= 2) / 1e6, 3)
 

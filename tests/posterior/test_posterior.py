@@ -40,7 +40,7 @@ def post(problem):
 def conditional_mean(problem, u):
     """E[x | u, y]: what a draw is without the random part of its errors."""
     decoded = problem.prior.generate(u)
-    gain = problem.image_error.gain_at(decoded)
+    gain = problem.prior.model_error.gain_at(decoded)
     return decoded + problem._correction(decoded, jnp.zeros(problem.y.shape), gain)
 
 

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Key
 from latentuq.core.batches import in_chunks
 from latentuq.core.compilation import bounded_jit
 from latentuq.core.randomness import spread_keys
+from latentuq.likelihood import Likelihood
 from latentuq.prior import GenerativePrior
 from latentuq.problem import InverseProblem
 
@@ -36,9 +37,12 @@ def _decode(prior: GenerativePrior, us: Float[Array, "n dim"]) -> Float[Array, "
 
 @bounded_jit
 def _draw(
-    problem: InverseProblem, keys: Key[Array, " n"], us: Float[Array, "n dim"]
+    prior: GenerativePrior,
+    likelihood: Likelihood,
+    keys: Key[Array, " n"],
+    us: Float[Array, "n dim"],
 ) -> Float[Array, "n *shape"]:
-    return jax.vmap(problem.conditional_images)(keys, us)
+    return jax.vmap(lambda key, u: likelihood.sample_image(key, prior.generate(u)))(keys, us)
 
 
 def decode_images(prior: GenerativePrior, us: Float[Array, "n dim"]) -> Float[Array, "n *shape"]:
@@ -50,7 +54,8 @@ def draw_images(
     keys: Key[Array, " n"], problem: InverseProblem, us: Float[Array, "n dim"]
 ) -> Float[Array, "n *shape"]:
     """Draws one image of p(x | u, y) at each u, with a key for each."""
-    return jax.device_put(in_chunks(partial(_draw, problem), _CHUNK, keys, us))
+    draw = partial(_draw, problem.prior, problem.likelihood)
+    return jax.device_put(in_chunks(draw, _CHUNK, keys, us))
 
 
 def map_draws(shape: tuple[int, ...]) -> int:

@@ -12,7 +12,7 @@ from latentuq.core.compilation import bounded_jit
 from latentuq.inference.importance import systematic_index
 from latentuq.inference.result import Inference
 from latentuq.inference.target import BATCH
-from latentuq.problem import InverseProblem
+from latentuq.problem import InverseProblem, LatentDensity
 
 WORST_FIT = 0.02
 """The p-value below which a verdict says that the data do not fit the model."""
@@ -39,31 +39,24 @@ def predictive_p_value(inference: Inference, problem: InverseProblem) -> float |
     chosen = systematic_index(np.random.default_rng(0), log_weights, _COUNTED)
     chosen, times = np.unique(chosen, return_counts=True)
     points = np.asarray(inference.draws.draws)[chosen]
-    log_densities = np.asarray(inference.draws.log_densities, np.float64)[chosen]
-    chi_squared = measure_chi_squared(problem, points, log_densities)
+    chi_squared = measure_chi_squared(problem, points)
     distances = chi_squared + np.sum(points.astype(np.float64) ** 2, axis=1)
     chances = gammaincc(degrees / 2, np.maximum(distances, 0) / 2)
     return float(np.average(chances, weights=times))
 
 
 def measure_chi_squared(
-    problem: InverseProblem,
-    points: Float[np.ndarray, "n dim"],
-    log_densities: Float[np.ndarray, " n"],
+    problem: InverseProblem, points: Float[np.ndarray, "n dim"]
 ) -> Float[np.ndarray, " n"]:
-    """(A g(u) - y)^T C^-1 (A g(u) - y) at points of known log density."""
-    if problem.likelihood is not None:
-        # One of two sizes, so that little compiles.
-        size = _FEW if len(points) <= _FEW else BATCH
-        return in_chunks(partial(_chi_squared, problem), size, points).astype(np.float64)
-    # log_density = log_normalisation - r.r/2 - u.u/2, solved for r.r.
-    distances = 2 * (float(problem.log_normalisation) - np.asarray(log_densities, np.float64))
-    return distances - np.sum(points.astype(np.float64) ** 2, axis=1)
+    """Measures (A g(u) - y)^T C^-1 (A g(u) - y) at many points."""
+    # One of two sizes, so that little compiles.
+    size = _FEW if len(points) <= _FEW else BATCH
+    return in_chunks(partial(_chi_squared, problem.density), size, points).astype(np.float64)
 
 
 @bounded_jit
-def _chi_squared(problem: InverseProblem, points: Float[Array, "n dim"]) -> Float[Array, " n"]:
-    return jax.vmap(problem.chi_squared)(points)
+def _chi_squared(density: LatentDensity, points: Float[Array, "n dim"]) -> Float[Array, " n"]:
+    return jax.vmap(density.chi_squared)(points)
 
 
 def show_p_value(p_value: float) -> str:

@@ -41,7 +41,8 @@ def solve(
     if not isinstance(problem, InverseProblem):
         raise UserError(f"solve needs an InverseProblem, not {problem!r}.")
     # A problem's functions fit by construction.
-    target = Target(problem.log_density, problem.dim, problem.residual, trusted=True)
+    density = problem.density
+    target = Target(density.log_density, problem.dim, density.residual, trusted=True)
     return make_posterior(read_key(key), _infer(key, target, budget, progress), problem)
 
 
@@ -104,8 +105,7 @@ def load_posterior(
 
 def make_posterior(key: Key[Array, ""], inference: Inference, problem: InverseProblem) -> Posterior:
     """Adds the problem to what the engine returned for its density."""
-    modes, log_densities = np.asarray(inference.modes), np.asarray(inference.log_densities)
-    chi_squared = measure_chi_squared(problem, modes, log_densities)
+    chi_squared = measure_chi_squared(problem, np.asarray(inference.modes))
     data = int(np.count_nonzero(problem.observed))
     reduced = float(chi_squared[inference.map_index]) / data if data else None
     p_value = predictive_p_value(inference, problem) if data else None
