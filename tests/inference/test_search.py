@@ -6,7 +6,7 @@ import pytest
 from densities import two_gaussians
 from latentuq.inference.mixture import gaussian_mixture
 from latentuq.inference.search import (
-    _QUIET as QUIET,
+    _QUIET_STARTS as QUIET,
 )
 from latentuq.inference.search import (
     ROUND_STARTS,

@@ -82,9 +82,9 @@ _SAFE_ESS = 400
 # The draws that a proposal is tried on should be worth so many: fewer than those of the answer.
 _TRIED_ESS = 100
 # An answer rests on at least so many draws.
-_FEWEST = 8192
+_FEWEST_DRAWS = 8192
 # The inverse temperature of the posterior whose draws lie where basins meet.
-_HOT = 0.25
+_HOT_BETA = 0.25
 # The draws of the mixture, and those of the refined proposal, may lead so often to modes that the
 # search has missed; such a mode is worth a new refinement from this share of the mass.
 _SECOND_LOOKS = 3
@@ -314,7 +314,7 @@ def _look_hot(
 ) -> SearchState:
     """Descends from draws of the tempered posterior: they lie where basins meet."""
     points = np.asarray(draws.draws)
-    log_hot = _HOT * draws.log_densities + (1 - _HOT) * target.log_references(points)
+    log_hot = _HOT_BETA * draws.log_densities + (1 - _HOT_BETA) * target.log_references(points)
     log_weights = log_hot - draws.log_proposals
     chosen = systematic_index(host_generator(key), log_weights, ROUND_STARTS)
     return _with_discoveries(found, explore(found, target, points[chosen]))
@@ -395,7 +395,7 @@ def _certify(key: Key[Array, ""], target: Target, answer: _Answer, limits: Budge
 def _enough(draws: WeightedDraws, limits: Budget) -> int:
     """Tells how many draws, in whole chunks, are worth enough if they are as good as these."""
     wanted = limits.worth * len(draws.draws) / float(draws.ess)
-    chunks = math.ceil(max(wanted, _FEWEST) / CHUNK)
+    chunks = math.ceil(max(wanted, _FEWEST_DRAWS) / CHUNK)
     return min(chunks * CHUNK, limits.certified)
 
 

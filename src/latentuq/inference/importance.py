@@ -18,9 +18,9 @@ from latentuq.core.cores import on_cores
 from latentuq.inference.target import CHUNK, log_densities
 
 # Fewer weights than this in the tail say nothing about it.
-_FEWEST_TAIL = 5
+_FEWEST_TAIL_WEIGHTS = 5
 # Weights that agree this well have no tail: a fit would see the rounding of ln p - ln q.
-_EQUAL = 0.01
+_EQUAL_WITHIN = 0.01
 # What a heavier tail holds beyond the largest weight is taken for that of a tail of this shape that
 # reaches as far: its own mean hardly exists, and no certificate holds.
 _LARGEST_SHAPE = 0.7
@@ -218,12 +218,12 @@ def _find_tail(log_weights: Float[np.ndarray, " n"]) -> _Tail:
     n, top = len(log_weights), _finite_max(log_weights)
     size = math.ceil(min(0.2 * n, 3 * math.sqrt(n)))
     without = _Tail(np.zeros(0, int), top, np.zeros(0), math.inf, 0.0)
-    if size < _FEWEST_TAIL:
+    if size < _FEWEST_TAIL_WEIGHTS:
         return without
     order = np.argsort(log_weights)
     members = order[n - size :]
     cutoff = math.exp(log_weights[order[n - size - 1]] - top)
-    if cutoff > 1 - _EQUAL:
+    if cutoff > 1 - _EQUAL_WITHIN:
         return without._replace(khat=-math.inf)
     k, scale = _fit_pareto(np.exp(log_weights[members] - top) - cutoff)
     if math.isinf(k):

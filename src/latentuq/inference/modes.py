@@ -15,18 +15,18 @@ MOST_POLISHED = 16
 
 _LIMITS = Limits(lanes=2, steps=60, tolerance=1e-4, hopeless=np.inf)
 # Two minima are one below this squared Mahalanobis distance.
-_SAME = 0.5
+_SAME_DISTANCE = 0.5
 # A barrier lower than this, in nats, does not part two modes; it is looked for at so many points.
-_BARRIER = 0.2
+_BARRIER_NATS = 0.2
 _BARRIER_POINTS = 8
 # The Newton decrement, in nats, of a converged minimum: rounding in float32 allows no less.
-_CONVERGED = 0.01
+_CONVERGED_DECREMENT = 0.01
 # One that cannot be polished may lie at a kink, where no gradient vanishes: there a network without
 # curvature has its minima. It is a mode all the same if psi falls by less than this, in nats, half
 # a standard deviation away; and barriers twice as high do not part such modes.
-_ROUGHNESS = 0.5
+_ROUGHNESS_NATS = 0.5
 # Psi is evaluated at multiples of so many points, so that little is compiled twice.
-_POINTS = 16
+_PSI_BATCH = 16
 
 
 class Mode(NamedTuple):
@@ -157,11 +157,11 @@ def _minimum(target: Target, ends: Ends, index: int) -> tuple[list[Mode], Counts
     if not np.isfinite(value):
         return [], Counts()
     mode = make_mode(target, point, value, hessian)
-    if ends.decrements[index] < _CONVERGED:
+    if ends.decrements[index] < _CONVERGED_DECREMENT:
         return [mode], Counts()
     steps = 0.5 * mode.root.T
     around = _psi(target, np.concatenate([point + steps, point - steps]))
-    kinked = np.min(around) > value - _ROUGHNESS
+    kinked = np.min(around) > value - _ROUGHNESS_NATS
     return [mode._replace(kinked=True)] if kinked else [], Counts(forwards=len(around))
 
 
@@ -189,7 +189,7 @@ def _distance(gap, first, second) -> float:
 
 def are_close(point, curvature, other_point, other_curvature) -> bool:
     """Says whether two minima, each with its curvature, are one."""
-    return _distance(point - other_point, curvature, other_curvature) < _SAME
+    return _distance(point - other_point, curvature, other_curvature) < _SAME_DISTANCE
 
 
 def known_mode(point, value, curvature, modes: list[Mode]) -> int:
@@ -209,15 +209,15 @@ def reached(target: Target, others: list[Mode], end: Mode) -> tuple[int, Counts]
     level = [
         index
         for index, other in enumerate(others)
-        if other.value - 1e-3 <= end.value < other.value + _BARRIER
+        if other.value - 1e-3 <= end.value < other.value + _BARRIER_NATS
     ]
     # An end lies above its own minimum: barriers are higher than they look from there.
-    where, counts = place(target, [others[index] for index in level], end, _BARRIER / 4)
+    where, counts = place(target, [others[index] for index in level], end, _BARRIER_NATS / 4)
     return (level[where] if where < len(level) else -1), counts
 
 
 def place(
-    target: Target, modes: list[Mode], mode: Mode, barrier: float = _BARRIER
+    target: Target, modes: list[Mode], mode: Mode, barrier: float = _BARRIER_NATS
 ) -> tuple[int, Counts]:
     """Finds the index of a mode among the known ones, or their number if it is new.
 
@@ -230,7 +230,7 @@ def place(
     counts = Counts()
     distances = [_distance(mode.point - m.point, mode.hessian, m.hessian) for m in modes]
     for index in np.argsort(distances):
-        if distances[index] < _SAME:
+        if distances[index] < _SAME_DISTANCE:
             return int(index), counts
         if distances[index] > 100 * target.dim:
             break
@@ -238,7 +238,7 @@ def place(
         along = np.linspace(0, 1, _BARRIER_POINTS + 2)[1:-1, None]
         values = _psi(target, mode.point + along * (other.point - mode.point))
         counts += Counts(forwards=len(values))
-        height = 2 * _ROUGHNESS if mode.kinked or other.kinked else barrier
+        height = 2 * _ROUGHNESS_NATS if mode.kinked or other.kinked else barrier
         if np.max(values) < max(mode.value, other.value) + height:
             return int(index), counts
     return len(modes), counts
@@ -246,5 +246,5 @@ def place(
 
 def _psi(target: Target, points: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, " rows"]:
     """Evaluates psi at the points, repeated to whole batches: the repeated values are harmless."""
-    rows = to_device(padded(points, _POINTS), target.dtype)
+    rows = to_device(padded(points, _PSI_BATCH), target.dtype)
     return -np.asarray(log_densities(target.log_density, rows))

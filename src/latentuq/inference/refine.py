@@ -53,7 +53,7 @@ _MOST_POINTS = 4096
 _DRAWS_PER_WORTH = 4
 _ITERATIONS = 20
 # A component with less than this part of an equal share is moved to where points are.
-_WEAK = 0.3
+_WEAK_SHARE = 0.3
 # A mode that has less of the mass gets no more particles for it.
 _LEAST_LOG_MASS = -12.0
 
@@ -263,7 +263,7 @@ def _reseeded(fit: Mixture, seeds: Float[Array, "components dim"]) -> Mixture:
 
     Each takes the shape of the component that its seed most likely belongs to.
     """
-    weak = ~(fit.log_weights > math.log(_WEAK / FIT_COMPONENTS))
+    weak = ~(fit.log_weights > math.log(_WEAK_SHARE / FIT_COMPONENTS))
     terms, _ = fit.component_terms(seeds)
     factors = fit.factors[jnp.argmax(fit.log_weights + terms, axis=1)]
     log_weights = jnp.where(weak, -math.log(FIT_COMPONENTS), fit.log_weights)

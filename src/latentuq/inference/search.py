@@ -34,16 +34,16 @@ ROUND_STARTS = 64
 """The number of starts of one round, always the same, so that nothing is compiled twice."""
 
 # The number of draws of the reference from which likely starts are chosen.
-_BANK = 4096
+_BANK_DRAWS = 4096
 _LIMITS = Limits(lanes=4, steps=60, tolerance=1e-3, hopeless=60.0)
 # The Newton decrement, in nats, at which a Gauss-Newton descent has told which minimum it leads to:
 # by then it is close. New minima are polished further.
-_ARRIVED = 0.05
+_ARRIVED_DECREMENT = 0.05
 # A mode this many nats above the deepest cannot be wide enough to matter.
-_REACH = 25.0
+_REACH_NATS = 25.0
 # A mode is relevant from this share of the mass, and so many starts without a new one suffice.
-_RELEVANT = 0.01
-_QUIET = 40
+_RELEVANT_SHARE = 0.01
+_QUIET_STARTS = 40
 # Posterior draws that descend to their modes do so in at most so many rounds, and no more than tell
 # the share of the heaviest mode to this standard error.
 _PROBE_ROUNDS = 7
@@ -79,7 +79,7 @@ def search(
     bank = make_bank(bank_key, target)
     nothing = np.zeros(0)
     state = SearchState(
-        (), (), nothing, nothing.astype(int), nothing.astype(bool), Counts(forwards=_BANK)
+        (), (), nothing, nothing.astype(int), nothing.astype(bool), Counts(forwards=_BANK_DRAWS)
     )
     for round_key in round_keys:
         starts, betas, independent = _choose_starts(round_key, target, bank)
@@ -92,7 +92,7 @@ def search(
 
 def make_bank(key: Key[Array, ""], target: Target) -> Bank:
     """Draws the bank and evaluates the density on it."""
-    points = _draw_reference(host_generator(key), target, _BANK)
+    points = _draw_reference(host_generator(key), target, _BANK_DRAWS)
     values = log_densities_at(target.log_density, points)
     log_likelihoods = values - target.log_references(points)
     return Bank(points, np.where(np.isfinite(log_likelihoods), log_likelihoods, -np.inf))
@@ -109,7 +109,7 @@ def _choose_starts(key: Key[Array, ""], target: Target, bank: Bank):
         else:
             high = middle
     # The largest perturbed log weights are a draw without replacement.
-    perturbed = beta * bank.log_likelihoods + rng.gumbel(size=_BANK)
+    perturbed = beta * bank.log_likelihoods + rng.gumbel(size=_BANK_DRAWS)
     picked = np.argsort(-perturbed)[:half]
     prior = _draw_reference(rng, target, half)
     starts = np.stack([prior, bank.points[picked]], axis=1).reshape(ROUND_STARTS, target.dim)
@@ -190,7 +190,7 @@ def _sort_ends(
     deepest = min([mode.value for mode in modes] + list(values[finite]), default=np.inf)
     close: list[list[int]] = []
     for index in np.argsort(values):
-        if not finite[index] or values[index] > deepest + _REACH:
+        if not finite[index] or values[index] > deepest + _REACH_NATS:
             continue
         known = known_mode(points[index], values[index], curvatures[index], modes)
         if known >= 0:
@@ -247,9 +247,9 @@ def is_settled(state: SearchState) -> bool:
     if not state.modes:
         return False
     masses = np.array([mode.log_mass for mode in state.modes])
-    relevant = masses > masses.max() + np.log(_RELEVANT)
+    relevant = masses > masses.max() + np.log(_RELEVANT_SHARE)
     last = max(np.array(state.found_at)[relevant])
-    return len(state.values) - last > _QUIET
+    return len(state.values) - last > _QUIET_STARTS
 
 
 def _descend(
@@ -257,7 +257,7 @@ def _descend(
 ) -> tuple[Ends, Counts]:
     """Descends from all starts."""
     least_squares = target.residual_fn is not None
-    limits = _LIMITS._replace(tolerance=_ARRIVED) if least_squares else _LIMITS
+    limits = _LIMITS._replace(tolerance=_ARRIVED_DECREMENT) if least_squares else _LIMITS
 
     def one(group: Int[np.ndarray, " members"]) -> Ends:
         return descend(
