@@ -25,7 +25,7 @@ from latentuq.core.cells import commit
 from latentuq.core.files import atomic_path
 from latentuq.data import load_digits
 from latentuq.inference import engine
-from latentuq.inference.descent import descend, gauss_newton
+from latentuq.inference.descent import Limits, descend, gauss_newton
 from latentuq.inference.search import SearchState
 from latentuq.inference.target import Target
 from latentuq.posterior import Posterior
@@ -217,10 +217,7 @@ def measure_kernel() -> dict[str, Any]:
             target,
             starts,
             jnp.ones(32),
-            lanes=8,
-            steps=60,
-            tolerance=1e-2,
-            hopeless=60.0,
+            Limits(lanes=8, steps=60, tolerance=1e-2, hopeless=60.0),
         )
         return jax.block_until_ready(ends)
 

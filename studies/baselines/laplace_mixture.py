@@ -16,12 +16,12 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from latentuq.core.errors import UserError
-from latentuq.inference.laplace import LaplaceFit, laplace
 from latentuq.inference.mixture import Mixture
 from latentuq.inference.result import Counts
 from latentuq.inference.target import Target
 from studies.baselines.result import BaselineResult, LogDensity
 from studies.baselines.timing import Timer
+from studies.laplace import LaplaceFit, laplace
 
 # Squared Mahalanobis distance below which two minima are one: closer than their width.
 _SAME = 1.0
@@ -37,7 +37,7 @@ def laplace_mixture(
     """Draws from the Gaussians at given modes; the evidence is the sum of their masses.
 
     Every given point becomes a component, so give each mode once; a saddle point keeps its length
-    scales, as in `latentuq.inference.laplace`.
+    scales, as in `studies.laplace`.
 
     Args:
         key: Randomness of the draws.

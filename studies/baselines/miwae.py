@@ -14,9 +14,9 @@ from jaxtyping import Array, Float, Key
 from scipy.special import logsumexp, softmax
 
 from latentuq.core.errors import UserError
+from latentuq.core.randomness import host_generator
 from latentuq.forward import Mask
 from latentuq.inference.importance import effective_sample_size, pareto_khat
-from latentuq.inference.randomness import host_generator
 from latentuq.problem import InverseProblem
 from studies.baselines.encoding import check_encoder, to_base
 from studies.baselines.result import BaselineResult

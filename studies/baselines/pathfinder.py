@@ -22,10 +22,9 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from latentuq.core.errors import UserError
+from latentuq.core.randomness import host_generator
 from latentuq.inference.importance import Evaluated, draw, systematic_index, weigh
-from latentuq.inference.laplace import lower_factor
-from latentuq.inference.mixture import Mixture, normal_draws
-from latentuq.inference.randomness import host_generator
+from latentuq.inference.mixture import Mixture, lower_factor, normal_draws
 from latentuq.inference.result import Counts
 from latentuq.inference.target import Target, log_densities
 from studies.baselines.requirements import require_blackjax

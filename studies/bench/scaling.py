@@ -13,7 +13,7 @@ from jaxtyping import Array, Float
 from latentuq.data import load_digits
 from latentuq.forward import RegionMask
 from latentuq.inference.result import Counts
-from latentuq.inference.search import ROUND, SearchState, explore
+from latentuq.inference.search import ROUND_STARTS, SearchState, explore
 from latentuq.inference.target import Target
 from latentuq.likelihood.noise import GaussianNoise
 from latentuq.posterior import solve
@@ -103,7 +103,7 @@ def measure_search(prior: GenerativePrior, starts: int) -> dict[str, Any]:
 
     def descend() -> SearchState:
         found = nothing
-        for rows in jnp.split(points, starts // ROUND):
+        for rows in jnp.split(points, starts // ROUND_STARTS):
             found = explore(found, target, rows)
         return found
 

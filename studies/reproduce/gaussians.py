@@ -11,10 +11,10 @@ from jaxtyping import Array, Float, Key
 from scipy.linalg import solve_triangular
 
 from latentuq.inference.el2o import el2o_update, fit_el2o
-from latentuq.inference.laplace import laplace
 from latentuq.inference.mixture import Mixture
 from latentuq.inference.result import Counts
 from latentuq.inference.target import BATCH
+from studies.laplace import laplace
 
 LogDensity = Callable[[Float[Array, " dim"]], Float[Array, ""]]
 

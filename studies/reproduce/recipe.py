@@ -10,13 +10,13 @@ import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Int, Key
 
-from latentuq.inference.laplace import LaplaceFit
 from latentuq.inference.result import Counts
 from latentuq.inference.target import Target
 from studies.baselines.adam import LEARNING_RATES, annealed_weights, descend_all
 from studies.baselines.laplace_mixture import distinct_minima, fit_points, mix, sample_mixture
 from studies.baselines.schedule import staged_rates
 from studies.baselines.timing import Timer
+from studies.laplace import LaplaceFit
 from studies.reproduce import published
 from studies.reproduce.gaussians import LogDensity
 

@@ -266,10 +266,10 @@ def test_draws_of_a_proposal_count_as_starts_for_unknown_modes_alone():
         basins=np.array([0, 0, -1, 0, 1, -1]),
         independent=np.arange(6) < 3,
     )
-    learned = engine._learned(found, after)
-    np.testing.assert_array_equal(learned.basins, [0, 0, -1, 1])
-    np.testing.assert_array_equal(learned.values, [0, 1, 2, 4])
-    assert len(learned.modes) == 2
+    kept = engine._with_discoveries(found, after)
+    np.testing.assert_array_equal(kept.basins, [0, 0, -1, 1])
+    np.testing.assert_array_equal(kept.values, [0, 1, 2, 4])
+    assert len(kept.modes) == 2
 
 
 def test_a_preview_of_a_curved_density_is_not_called_reliable():

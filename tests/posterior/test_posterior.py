@@ -22,7 +22,6 @@ from latentuq.core.errors import UserError
 from latentuq.forward import Blur, RandomMask
 from latentuq.posterior import Posterior, make_posterior, solve, solve_density
 from latentuq.posterior.maps import ImageMaps, map_draws, quantiles
-from latentuq.posterior.sampling import spread_keys
 from latentuq.posterior.summary import tabulate
 from latentuq.prior import ModelError
 from studies.exact import exact_conditional_image, exact_posterior
@@ -169,12 +168,6 @@ class TestDraws:
         assert post.sample_images(KEY, 131).shape == (131, *SHAPE)
         assert post.sample(KEY, 17).shape == (17, DIM)
         assert len(compiled) == count
-
-    def test_keys_of_image_draws_differ(self):
-        keys = jax.random.key_data(spread_keys(KEY, 1000))
-        assert len(np.unique(keys, axis=0)) == 1000
-        other = jax.random.key_data(spread_keys(jax.random.key(8), 1000))
-        assert not np.any(np.isin(keys, other).all(axis=1))
 
     def test_legacy_keys_are_keys(self, post):
         drawn = post.sample(jax.random.PRNGKey(4), 10)

@@ -13,8 +13,6 @@ import equinox as eqx
 import jax
 from jax.core import Tracer
 
-from latentuq.core.cache import cache_dir
-
 Inputs = ParamSpec("Inputs")
 Result = TypeVar("Result")
 
@@ -95,6 +93,9 @@ def keep_compiled() -> None:
     """
     if os.environ.get("JAX_COMPILATION_CACHE_DIR"):
         return
+    # Only commands keep programs on disk: all else that compiles knows no directories.
+    from latentuq.core.cache import cache_dir
+
     folder = cache_dir() / "compiled"
     try:
         folder.mkdir(parents=True, exist_ok=True)

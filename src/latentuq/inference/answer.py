@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 
+import jax
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -10,6 +11,7 @@ from latentuq.core.arrays import to_device
 from latentuq.inference.importance import WeightedDraws, khat_threshold, mode_weights
 from latentuq.inference.membership import Membership, responsibilities
 from latentuq.inference.mixture import Defensive
+from latentuq.inference.modes import SearchState
 from latentuq.inference.result import (
     Counts,
     Diagnostics,
@@ -18,8 +20,6 @@ from latentuq.inference.result import (
     Progress,
     SearchRecord,
 )
-from latentuq.inference.search import SearchState, new_basin_chance
-from latentuq.inference.target import Target
 from latentuq.inference.verdict import Measurements, Verdict, judge_computation
 
 GAUSSIAN_KHAT = 0.3
@@ -55,7 +55,6 @@ class Clock:
 
 def assemble(
     clock: Clock,
-    target: Target,
     found: SearchState,
     proposal: Defensive,
     draws: WeightedDraws,
@@ -64,10 +63,9 @@ def assemble(
     climbs: int,
     counts: Counts,
     preview: bool,
-    minimum: bool,
 ) -> Inference:
     """Weighs the modes, heaviest first, and writes the verdict."""
-    dtype = draws.draws.dtype
+    dtype, minimum = draws.draws.dtype, membership.minima
     weights, errors = weigh(proposal, draws, membership)
     order = np.argsort(-np.nan_to_num(weights), kind="stable")
     weights, errors = weights[order], errors[order]
@@ -105,7 +103,7 @@ def assemble(
         factors=to_device(membership.factors[order], dtype),
         proposal=proposal,
         membership=to_device(membership.shares[:, order], dtype),
-        draws=draws,
+        draws=jax.tree.map(to_device, draws),
         search=SearchRecord(
             to_device(-found.values, dtype), to_device(basins), to_device(found.independent)
         ),
@@ -117,10 +115,10 @@ def assemble(
             draws=len(draws.draws),
             el2o=tuple(membership.el2o[index] for index in order),
             missed_mass=missed,
-            new_basin_chance=new_basin_chance(found),
+            new_basin_chance=found.new_basin_chance,
             rounds=climbs,
             counts=counts,
-            forward_equivalents=counts.forward_equivalents(target.dim),
+            forward_equivalents=counts.forward_equivalents(proposal.mixture.dim),
             seconds=dict(clock.seconds),
         ),
         verdict=verdict,
@@ -130,7 +128,7 @@ def assemble(
 def weigh(
     proposal: Defensive, draws: WeightedDraws, membership: Membership
 ) -> tuple[Float[np.ndarray, " modes"], Float[np.ndarray, " modes"]]:
-    """Posterior mass of each mode and its standard error."""
+    """Computes the posterior mass of each mode and its standard error."""
     by_component = responsibilities(proposal.mixture, np.asarray(draws.draws))
     shares = membership.shares
     weights, errors = mode_weights(draws, by_component @ shares)

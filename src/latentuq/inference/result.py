@@ -11,34 +11,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from latentuq.inference.importance import WeightedDraws
 from latentuq.inference.mixture import Defensive
+from latentuq.inference.target import Counts
 from latentuq.inference.verdict import Verdict
-
-
-@dataclasses.dataclass(frozen=True)
-class Counts:
-    """How often the density and its derivatives were evaluated."""
-
-    forwards: int = 0
-    gradients: int = 0
-    jacobians: int = 0
-    hessians: int = 0
-
-    def __add__(self, other: "Counts") -> "Counts":
-        return Counts(
-            self.forwards + other.forwards,
-            self.gradients + other.gradients,
-            self.jacobians + other.jacobians,
-            self.hessians + other.hessians,
-        )
-
-    def forward_equivalents(self, dim: int) -> int:
-        """Forward 1, gradient 3, Jacobian dim + 1; a Hessian dim + 1 gradients."""
-        return (
-            self.forwards
-            + 3 * self.gradients
-            + (dim + 1) * self.jacobians
-            + 3 * (dim + 1) * self.hessians
-        )
 
 
 class Progress(NamedTuple):

@@ -1,11 +1,13 @@
 """Do the data look like anything that the model makes?"""
 
+from functools import partial
+
 import jax
 import numpy as np
 from jaxtyping import Array, Float
 from scipy.special import gammaincc
 
-from latentuq.core.arrays import to_device
+from latentuq.core.batches import in_chunks
 from latentuq.core.compilation import bounded_jit
 from latentuq.inference.causes import Cause
 from latentuq.inference.importance import systematic_index
@@ -51,12 +53,9 @@ def measure_chi_squared(
     problem: InverseProblem, points: Float[np.ndarray, "n dim"]
 ) -> Float[np.ndarray, " n"]:
     """Measures (A g(u) - y)^T C^-1 (A g(u) - y) at many points."""
-    # Repeated to one of two sizes, so that little compiles.
+    # One of two sizes, so that little compiles.
     size = _FEW if len(points) <= _FEW else BATCH
-    parts = -(-len(points) // size)
-    padded = np.resize(points, (parts, size, problem.dim))
-    found = [np.asarray(_chi_squared(problem.density, to_device(part))) for part in padded]
-    return np.concatenate(found)[: len(points)].astype(np.float64)
+    return in_chunks(partial(_chi_squared, problem.density), size, points).astype(np.float64)
 
 
 @bounded_jit

@@ -12,10 +12,12 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Key
 
-from latentuq.core.arrays import read_real
+from latentuq.core.arrays import read_count, read_real
+from latentuq.core.batches import in_chunks
 from latentuq.core.compilation import bounded_jit
 from latentuq.core.errors import UserError
-from latentuq.inference.importance import expectation
+from latentuq.core.randomness import host_generator, read_key, spread_keys
+from latentuq.inference.importance import expectation, systematic_index
 from latentuq.inference.mixture import Mixture
 from latentuq.inference.result import Diagnostics, Inference
 from latentuq.inference.verdict import Verdict
@@ -30,7 +32,6 @@ from latentuq.posterior.maps import (
     missing_maps,
     quantiles,
 )
-from latentuq.posterior.sampling import in_chunks, read_count, read_key, resample, spread_keys
 from latentuq.posterior.summary import describe, tabulate
 from latentuq.problem import InverseProblem
 
@@ -114,12 +115,12 @@ class Posterior:
     @property
     def draws(self) -> Float[Array, "n dim"]:
         """Draws of the proposal, which `log_weights` make represent the posterior."""
-        return self.inference.draws.draws
+        return jnp.asarray(self.inference.draws.draws)
 
     @property
     def log_weights(self) -> Float[Array, " n"]:
         """The log weights of the draws, normalised: their logsumexp is 0."""
-        return self.inference.draws.log_weights
+        return jnp.asarray(self.inference.draws.log_weights)
 
     @property
     def verdict(self) -> Verdict:
@@ -148,7 +149,7 @@ class Posterior:
         """Normalised log posterior density, log_density(u) - log_evidence, for any batch of u."""
         if self.log_density_fn is None:
             raise UserError(f"The log density is not known: {self.no_problem}")
-        fn, log_evidence = self.log_density_fn, self.inference.draws.log_evidence
+        fn, log_evidence = self.log_density_fn, jnp.asarray(self.inference.draws.log_evidence)
         return self._over_batch(lambda us: _log_probs(fn, log_evidence, us), u)
 
     def sample(self, key: Key[Array, ""], n: int) -> Float[Array, "n dim"]:
@@ -161,7 +162,8 @@ class Posterior:
         n = read_count(n)
         if not self._has_draws:
             raise UserError(f"There is nothing to draw from: the posterior is {self.verdict}")
-        chosen = resample(read_key(key), self.log_weights, n)
+        rng = host_generator(read_key(key))
+        chosen = rng.permutation(systematic_index(rng, self.log_weights, n))
         return jax.device_put(np.asarray(self.draws)[chosen])
 
     def sample_images(
@@ -308,7 +310,7 @@ class Posterior:
         if not u.size:
             raise UserError(f"u of shape {u.shape} holds no point.")
         flat = u.reshape(-1, self.dim)
-        values = in_chunks(fn, _chunk(len(flat)), flat)
+        values = jax.device_put(in_chunks(fn, _chunk(len(flat)), flat))
         return values.reshape(*u.shape[:-1], *values.shape[1:])
 
 

@@ -12,13 +12,13 @@ from jaxtyping import Array, Float, Key
 
 import latentuq
 from latentuq.core.errors import UserError
+from latentuq.core.randomness import read_key
 from latentuq.inference.engine import infer
 from latentuq.inference.result import Inference, Progress
 from latentuq.inference.target import Target
 from latentuq.posterior.file import read_posterior
 from latentuq.posterior.misfit import judge_fit, measure_chi_squared, predictive_p_value
 from latentuq.posterior.posterior import LogDensity, Posterior
-from latentuq.posterior.sampling import read_key
 from latentuq.prior import GenerativePrior
 from latentuq.problem import InverseProblem
 
