@@ -24,7 +24,7 @@ from latentuq.posterior import Posterior, make_posterior, solve, solve_density
 from latentuq.posterior.maps import ImageMaps, map_draws, quantiles
 from latentuq.posterior.summary import tabulate
 from latentuq.prior import ModelError
-from studies.exact import exact_conditional_image, exact_posterior
+from studies.exact import exact_conditional_image, exact_posterior, gaussian_part
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,8 @@ def conditional_mean(problem, u):
     """E[x | u, y]: what a draw is without the random part of its errors."""
     decoded = problem.prior.generate(u)
     gain = problem.prior.model_error.gain_at(decoded)
-    return decoded + problem._correction(decoded, jnp.zeros(problem.y.shape), gain)
+    likelihood = gaussian_part(problem)
+    return decoded + likelihood.correction(decoded, jnp.zeros_like(likelihood.data.y), gain)
 
 
 class TestMaps:
