@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from studies.markdown import table
+from studies.pages import table
 from studies.reproduce import published
 from studies.reproduce.claim import Claim, listed, minus
 from studies.reproduce.gaussians import (

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from studies.markdown import table
+from studies.pages import table
 from studies.reproduce import published
 from studies.reproduce.claim import POSSIBLE, Row, likely_digits, name_digits, name_starts
 from studies.reproduce.recipe import cost_of_ten

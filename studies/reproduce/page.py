@@ -10,7 +10,7 @@ from latentuq.core.cells import commits
 from latentuq.core.files import atomic_path
 from latentuq.data import load_digits
 from latentuq.problem.experiments import EXPERIMENTS
-from studies.markdown import table
+from studies.pages import table
 from studies.reproduce import fit_claims, posterior_claims, search_claims, svi_claims
 from studies.reproduce.claim import Claim, listed, name_digits
 from studies.reproduce.figures import FIGURES

@@ -3,7 +3,7 @@
 import numpy as np
 
 from latentuq.problem.experiments import EXPERIMENTS
-from studies.markdown import table
+from studies.pages import table
 from studies.reproduce.claim import POSSIBLE, Claim, listed, minus, name_digits
 from studies.reproduce.run import MASKED, MODELS, Cells
 

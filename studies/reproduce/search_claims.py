@@ -6,7 +6,7 @@ import numpy as np
 from scipy.stats import binomtest
 
 from latentuq.problem.experiments import EXPERIMENTS
-from studies.markdown import table
+from studies.pages import table
 from studies.reproduce import published
 from studies.reproduce.claim import Claim, listed, name_starts
 from studies.reproduce.recipe import ARRIVED, are_minima, chance_of_all

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from studies.markdown import table
+from studies.pages import table
 from studies.reproduce.claim import Claim, listed, minus
 from studies.reproduce.fit_claims import TITLES
 from studies.reproduce.gaussians import distance, read_gaussian
