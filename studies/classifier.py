@@ -1,9 +1,4 @@
-"""Trains the classifier of digits that the calibration study uses: about a minute.
-
-    python benchmarks/classifier.py
-
-Writes src/latentuq/calibration/digits.safetensors; its header holds its test accuracies.
-"""
+"""Trains the classifier of digits that comes with the package."""
 
 import jax
 import jax.numpy as jnp
@@ -13,13 +8,14 @@ from latentuq.calibration.classifier import save_classifier, train_classifier
 from latentuq.core.cells import commit
 from latentuq.data import load_dataset
 from latentuq.prior.model_file import load_prior
-from studies.priors import ROOT
+from studies.pages import ROOT
 
 PATH = ROOT / "src" / "latentuq" / "calibration" / "digits.safetensors"
 
 
-def main() -> None:
-    prior, data = load_prior("mnist"), load_dataset("mnist")
+def main(model: str) -> None:
+    """Writes src/latentuq/calibration/digits.safetensors; its header holds its accuracies."""
+    prior, data = load_prior(model), load_dataset("mnist")
     images = jnp.asarray(data.train_images, jnp.float32)
     labels = jnp.asarray(data.train_labels, jnp.int32)
     classifier = train_classifier(jax.random.key(0), prior, images, labels)
@@ -33,9 +29,5 @@ def main() -> None:
 
     metrics = {"accuracy": accuracy(test), "accuracy_remade": accuracy(remade)}
     print(metrics)
-    command = "python benchmarks/classifier.py"
+    command = "python -m studies classifier"
     save_classifier(PATH, classifier, {"metrics": metrics, "command": command, "commit": commit()})
-
-
-if __name__ == "__main__":
-    main()

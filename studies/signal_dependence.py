@@ -1,18 +1,15 @@
 """Adds the signal-dependent model error to a model that was trained before there was one.
 
-    python benchmarks/signal_dependence.py mnist
-
 `latentuq train` estimates it for new models, from the same residuals: those of the images that were
 kept from training, which the model's own configuration and seed tell. Nothing else in the file
 changes but the default, so posteriors under the other model errors stay as they were.
 """
 
-import argparse
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from latentuq.core.errors import UserError
 from latentuq.core.options import replace
 from latentuq.core.tensors import read_tensors, write_tensors
 from latentuq.data.image_sets import read_images
@@ -27,11 +24,12 @@ from latentuq.prior.vae import Decoder, Encoder
 _OWN = "model_error_"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Adds a signal-dependent model error.")
-    parser.add_argument("model", choices=sorted(embedded_models()))
-    name = parser.parse_args().model
-    prior, path = load_prior(name), embedded_models()[name]
+def main(model: str) -> None:
+    """Writes the file of an embedded model anew."""
+    if model not in embedded_models():
+        known = ", ".join(sorted(embedded_models()))
+        raise UserError(f"There is no embedded model {model!r}; there are {known}.")
+    prior, path = load_prior(model), embedded_models()[model]
     config = replace(TrainingConfig(), dict(prior.card.training["config"]), "")
     images = read_images(prior.card.training["data"])
     keys = jax.random.split(jax.random.key(config.seed), 5)
@@ -52,7 +50,3 @@ def main() -> None:
         GAIN: gain.astype(np.float32),
     }
     write_tensors(path, header, arrays)
-
-
-if __name__ == "__main__":
-    main()

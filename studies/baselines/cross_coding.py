@@ -17,7 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from latentuq.core.errors import UserError
+from latentuq.core.compilation import bounded_jit
+from latentuq.inference.result import Counts
 from latentuq.prior import standard_normal_log_prob
 from latentuq.problem import InverseProblem
 from studies.baselines.result import BaselineResult, LogDensity
@@ -82,18 +83,13 @@ def cross_coding(
 
     Args:
         key: Randomness.
-        problem: Any operator; no encoder is needed.
-        steps: Steps of Adam.
-        batch: Draws per step.
-        layers: Planar steps; 0 for a Gaussian.
-        learning_rate: Of Adam, at the start.
-        draws: Draws to return.
+        problem: A problem with any operator; no encoder is needed.
+        steps: The number of steps of Adam.
+        batch: The number of draws per step.
+        layers: The number of planar steps; 0 for a Gaussian.
+        learning_rate: Adam's learning rate at the start.
+        draws: The number of draws to return.
     """
-    if min(steps, batch, draws) < 1 or layers < 0 or not learning_rate > 0:
-        raise UserError(
-            "Cross-coding needs steps, batch and draws >= 1, layers >= 0 and learning_rate > 0, not"
-            f" {steps}, {batch}, {draws}, {layers} and {learning_rate}."
-        )
     start_key, fit_key, draw_key = jax.random.split(key, 3)
     timer = Timer()
     density = problem.log_density
@@ -101,16 +97,8 @@ def cross_coding(
     start = _start(start_key, problem.dim, layers)
     xcoder, elbos = timer.run(_fit, fit_key, density, start, rate, steps, batch)
     u, terms = timer.run(_draw, draw_key, density, xcoder, draws)
-    return BaselineResult(
-        draws=np.asarray(u),
-        log_evidence=float(np.mean(np.asarray(terms, np.float64))),
-        log_evidence_error=None,
-        seconds=timer.seconds,
-        compile_seconds=timer.compile_seconds,
-        gradients=steps * batch,
-        forward_equivalents=3 * steps * batch + draws,
-        history={"elbos": np.asarray(elbos)},
-    )
+    counts = Counts(forwards=draws, gradients=steps * batch)
+    return timer.result(u, counts, np.mean(np.asarray(terms, np.float64)), elbos=elbos)
 
 
 def _start(key: Key[Array, ""], dim: int, layers: int) -> XCoder:
@@ -120,7 +108,7 @@ def _start(key: Key[Array, ""], dim: int, layers: int) -> XCoder:
     return XCoder(planar, jnp.zeros(dim), jnp.zeros((dim, dim)), jnp.zeros(dim))
 
 
-@eqx.filter_jit
+@bounded_jit
 def _fit(
     key: Key[Array, ""],
     log_density_fn: LogDensity,
@@ -150,7 +138,7 @@ def _fit(
     return fitted, elbos  # pyright: ignore[reportReturnType]
 
 
-@eqx.filter_jit
+@bounded_jit
 def _draw(
     key: Key[Array, ""], log_density_fn: LogDensity, xcoder: XCoder, draws: int
 ) -> tuple[Float[Array, "draws dim"], Float[Array, " draws"]]:

@@ -19,7 +19,7 @@ class BaselineResult:
 
     Attributes:
         draws: Equally weighted draws.
-        log_evidence: Estimate of the logarithm of the density's integral; None if the method has
+        log_evidence: An estimate of the logarithm of the density's integral; None if the method has
             none.
         log_evidence_error: Its standard error; None if one run cannot tell.
         seconds: Time of the computation, without compilation.

@@ -1,19 +1,18 @@
 """docs/results/bench.md and its figure, from the cells of a run."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from latentuq.core.cells import commits
-from latentuq.core.files import atomic_path
+from latentuq.calibration.summary import verdict_word
+from latentuq.core.cells import Cells
 from latentuq.problem.experiments import EXPERIMENTS
 from studies.bench.methods import METHODS
-from studies.bench.run import COMPILING, Cells
-from studies.markdown import table
+from studies.bench.run import COMPILING
+from studies.pages import COLOURS, save_figure, section, table, write_page
 
-# Colour-blind-safe (Okabe and Ito), one per problem.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
 _STAGES = ("search", "fit", "refine", "certify")
 _MARKERS = "o^sDv<>Pp*hX+x12|_34"
 # Errors below are drawn there.
@@ -24,16 +23,12 @@ _BARS = {"full-rank-paper": 50, "adam": 20, "adam-batched": 3}
 _EQUAL_ERROR_BAR = 10
 
 
-def write_page(cells: Cells, setup: dict[str, Any], folder: Path, command: str) -> Path:
+def write_bench(cells: Cells, setup: dict[str, Any], folder: Path, command: str) -> Path:
     """Writes the page and the figure beside the cells."""
     done = [name for name in EXPERIMENTS if any(_runs(cells, m, name) for m in METHODS)]
-    figure = folder / "bench.png"
-    save_figure(cells, figure)
-    sections = "\n\n".join(_problem(cells, corruption) for corruption in done)
-    text = f"""# Our inference beside the others
-
-Written by `{command}` from [bench.json](bench.json) ({commits(cells.values())}), prior
-`{setup["model"]}` (sha256 {setup["model_checksum"][:12]}) with the model error
+    draw_times(cells, folder / "bench.png")
+    introduction = f"""\
+The prior is `{setup["model"]}` (sha256 {setup["model_checksum"][:12]}) with the model error
 `{setup["model_error"]}`, that of the ground truth ([references.md](references.md)). All methods ran
 in one process, or a few if the run was resumed, one after the other and then all again.
 {_repeats(cells, done)} Times are medians without compilation, which is listed apart. Our settings
@@ -41,18 +36,8 @@ were chosen on image posteriors that include these four ([inference.md](../infer
 
 ![Error against time](bench.png)
 
-On the grey line: that error or a smaller one.
-
-{summary(cells, done)}
-
-{_bars(cells, done)}
-
-{_not_slower(cells, done)}
-
-{sections}
-
-{_costs(cells, done)}
-
+On the grey line: that error or a smaller one."""
+    legend = f"""\
 `time`: relative to ours. `compile s`: of the first run; what an earlier problem or method has
 compiled is not compiled again. `Mfe`: million evaluations of the density, a gradient counted as
 three; Laplace's are without those of our search, which its time includes. `evidence`: median
@@ -60,12 +45,18 @@ distance of ln evidence from the reference's; SVI and cross-coding give lower bo
 Gibbs samplers none. `weights`: largest error of the masses of the two heaviest modes, counted on a
 method's draws{_mass_errors(cells, done)}. `two-sample`: accuracy of a classifier that tells at most
 1,000 of them, repeats left out, from the reference's (0.5: it cannot). `energy`, `CRPS`: scores of
-the true image, model error included; lower is better.
-"""
-    page = folder / "bench.md"
-    with atomic_path(page) as temporary:
-        temporary.write_text(text)
-    return page
+the true image, model error included; lower is better."""
+    sections = [
+        introduction,
+        summary(cells, done),
+        _bars(cells, done),
+        _not_slower(cells, done),
+        *(_problem(cells, corruption) for corruption in done),
+        _costs(cells, done),
+        legend,
+    ]
+    title = "Our inference beside the others"
+    return write_page(folder / "bench.md", title, command, cells.values(), sections)
 
 
 def _mass_errors(cells: Cells, done: list[str]) -> str:
@@ -100,22 +91,20 @@ def _repeats(cells: Cells, done: list[str]) -> str:
 
 def _runs(cells: Cells, method: str, corruption: str) -> list[dict[str, Any]]:
     """The finished repeats of one method on one problem."""
-    named = [
-        cell for name, cell in cells.items() if name.rsplit(" ", 1)[0] == f"{method} {corruption}"
-    ]
-    return [cell for cell in named if "error" not in cell]
+    named = f"{method} {corruption}"
+    found = (cell for name, cell in cells.items() if name.rsplit(" ", 1)[0] == named)
+    return [cell for cell in found if "error" not in cell]
 
 
-def median(runs: list[dict[str, Any]], name: str) -> float:
-    """Of a number over repeats; NaN where a method does not have it."""
-    values = [run[name] for run in runs if run.get(name) is not None]
+def median(runs: list[dict[str, Any]], name: str, size: Callable[..., float] = float) -> float:
+    """The median of a number over repeats; NaN where a method does not have it."""
+    values = [size(run[name]) for run in runs if run.get(name) is not None]
     return float(np.median(values)) if values else np.nan
 
 
 def _size(runs: list[dict[str, Any]], name: str) -> float:
-    """Median magnitude."""
-    values = [abs(run[name]) for run in runs if run.get(name) is not None]
-    return float(np.median(values)) if values else np.nan
+    """The median magnitude of a number over repeats."""
+    return median(runs, name, abs)
 
 
 def _problem(cells: Cells, corruption: str) -> str:
@@ -183,13 +172,11 @@ def summary(cells: Cells, done: list[str]) -> str:
                 ]
             )
     titles = ["method", "time / ours, least", "most", "evidence worse", "weights worse"]
-    return f"""## In short
-
-{table([*titles, "two-sample worse"], rows)}
-
+    after = """\
 Time relative to ours over the problems, and on how many of them the method's median error is larger
 than ours (a method without evidence is not counted as worse; where there is one mode, everybody's
 weights are right)."""
+    return section("In short", "", [*titles, "two-sample worse"], rows, after)
 
 
 def _bars(cells: Cells, done: list[str]) -> str:
@@ -208,17 +195,12 @@ def _bars(cells: Cells, done: list[str]) -> str:
     add("smc", ", at equal error", str(_EQUAL_ERROR_BAR), ratios)
     ratios = [_equal_error_ratio(cells, each, equal_error_runs(cells, [each])) for each in done]
     add("smc", ", at that problem's equal error", "", ratios)
-    if not rows:
-        return ""
-    return f"""## What we set out to reach
-
-Time relative to ours.
-
-{table(["method", "bar", *(f"`{name}`" for name in done)], rows)}
-
+    titles = ["method", "bar", *(f"`{name}`" for name in done)]
+    after = f"""\
 At equal error: the mean square error of SMC's ln evidence over all problems and repeats, less that
 of the references, is {repeats:.1f} times ours; so many of its runs, which may share a plan, as dear
 as a run, have our error."""
+    return section("What we set out to reach", "Time relative to ours.", titles, rows, after)
 
 
 def _not_slower(cells: Cells, done: list[str]) -> str:
@@ -238,14 +220,11 @@ def _not_slower(cells: Cells, done: list[str]) -> str:
                 if told:
                     better.append(pair[1] < pair[0])
             rows.append(row)
-    if not rows:
-        return ""
-    return f"""## Beside what is not slower
-
-{table(["problem", "method", "time", *_PARTS.values()], rows)}
-
+    titles = ["problem", "method", "time", *_PARTS.values()]
+    after = f"""\
 Median errors, ours in brackets; ours are smaller in {sum(better)} of {len(better)}. Where there is
 one mode, weights are left out."""
+    return section("Beside what is not slower", "", titles, rows, after)
 
 
 def _has_modes(runs: list[dict[str, Any]]) -> bool:
@@ -318,7 +297,7 @@ mixtures and factorisations cost."""
             f"{cell['forward_equivalents'] / 1e6:.3f}",
             str(cell["modes"]),
             str(cell.get("refinements", "")),
-            cell.get("verdict", ""),
+            verdict_word(cell),
         ]
         for name, cell in cells.items()
         if name.split()[0] in ("dimension", "size", "starts")
@@ -338,11 +317,11 @@ of that many prior draws on `masknoise05`."""
 
 
 def _verdicts(runs: list[dict[str, Any]]) -> str:
-    found = [run["verdict"] for run in runs if "verdict" in run]
+    found = [verdict_word(run) for run in runs if "verdict" in run]
     return ", ".join(f"{found.count(word)} {word}" for word in sorted(set(found)))
 
 
-def save_figure(cells: Cells, path: Path) -> None:
+def draw_times(cells: Cells, path: Path) -> None:
     """Two-sample accuracy above one half, and error of the evidence, against time, log-log."""
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
@@ -356,7 +335,7 @@ def save_figure(cells: Cells, path: Path) -> None:
     shown = []
     for (part, label), axis in zip(parts.items(), panels, strict=True):
         for marker, (name, method) in zip(_MARKERS, METHODS.items(), strict=False):
-            for colour, corruption in zip(_COLOURS, EXPERIMENTS, strict=True):
+            for colour, corruption in zip(COLOURS, EXPERIMENTS, strict=True):
                 runs = _runs(cells, name, corruption)
                 error = _size(runs, part) - (0.5 if part == "two_sample_accuracy" else 0)
                 if not runs or np.isnan(error):
@@ -376,12 +355,11 @@ def save_figure(cells: Cells, path: Path) -> None:
         axis.axhline(_LEAST_DRAWN, color="0.7", lw=0.8, zorder=0)
         axis.grid(alpha=0.25, which="both", linewidth=0.5)
     handles = [
-        Line2D([], [], color=c, lw=4, label=n) for c, n in zip(_COLOURS, EXPERIMENTS, strict=True)
+        Line2D([], [], color=c, lw=4, label=n) for c, n in zip(COLOURS, EXPERIMENTS, strict=True)
     ]
     handles += [
         Line2D([], [], color="black", marker=marker, lw=0, markerfacecolor="none", label=title)
         for marker, title in shown
     ]
     figure.legend(handles=handles, loc="outside right upper", fontsize=8, frameon=False)
-    with atomic_path(path) as temporary:
-        figure.savefig(temporary, dpi=130)
+    save_figure(figure, path)

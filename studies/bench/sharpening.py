@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -39,7 +40,7 @@ class Masses(NamedTuple):
     Attributes:
         values: The masses.
         errors: Their standard errors.
-        khat: Shape of the tail of the weights: above 0.7 the errors mean nothing.
+        khat: The shape of the tail of the weights: above 0.7 the errors mean nothing.
     """
 
     values: Float[np.ndarray, " modes"]
@@ -57,8 +58,12 @@ def fit_proposal(draws: Float[Array, "n dim"]) -> Mixture:
         jnp.tile(factor, (COMPONENTS, 1, 1)),
         DEGREES,
     )
-    fit = jax.jit(lambda points, mixture: fit_mixture(points, mixture, ITERATIONS))(draws, start)
-    return widened(fit, WIDTHS, SHARES)
+    return widened(_fit(draws, start), WIDTHS, SHARES)
+
+
+@eqx.filter_jit
+def _fit(draws: Float[Array, "n dim"], start: Mixture) -> Mixture:
+    return fit_mixture(draws, start, ITERATIONS)
 
 
 def mode_masses(
@@ -72,9 +77,9 @@ def mode_masses(
 
     Args:
         key: Randomness.
-        post: Whose responsibilities tell the modes apart.
-        draws: The reference's.
-        number: Of fresh draws of each proposal.
+        post: The posterior whose responsibilities tell the modes apart.
+        draws: The reference's draws.
+        number: The number of fresh draws of each proposal.
     """
     log_density = post.log_density_fn
     assert log_density is not None

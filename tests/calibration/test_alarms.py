@@ -4,10 +4,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from latentuq.calibration.alarms import describe_alarms, run_alarms
 
 import latentuq as lu
 from latentuq.calibration import alarms
-from latentuq.calibration.alarms import describe_alarms, run_alarms
 from latentuq.core.errors import UserError
 
 

@@ -3,6 +3,7 @@ import json
 import jax
 import numpy as np
 import pytest
+from studies.bench.references import Reference, read_references
 
 import latentuq as lu
 from densities import two_gaussians
@@ -12,7 +13,6 @@ from studies.baselines import BaselineResult
 from studies.bench import run as bench_run
 from studies.bench.methods import METHODS, Method
 from studies.bench.page import _MARKERS, write_page
-from studies.bench.references import Reference, read_references
 from studies.bench.run import Truth, compare_draws, read_cells, run_bench
 from studies.bench.scaling import DIMENSIONS, SIZES, STARTS, measure_scaling
 from studies.bench.sharpening import Masses, mode_masses

@@ -1,5 +1,6 @@
 """From the rows of a study to what they say: p-values, coverage, scores, reliability."""
 
+import re
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -149,6 +150,15 @@ def describe(rows: Rows) -> dict[str, Any]:
         facts["calibration error of weights"] = round(mode_reliability(rows).error, 4)
         facts["p-value of weights"] = round(check_weights(rows), 4)
     if "verdict" in rows[0]:
-        verdicts = [row["verdict"] for row in rows]
-        facts["unreliable"] = verdicts.count("unreliable")
+        facts["unreliable"] = sum(map(is_unreliable, rows))
     return facts
+
+
+def verdict_word(row: dict[str, Any]) -> str:
+    """The word that a row's verdict starts with, which says whether to trust the posterior."""
+    return re.split(r"\W", row.get("verdict", ""), maxsplit=1)[0]
+
+
+def is_unreliable(row: dict[str, Any]) -> bool:
+    """Whether a row's posterior should not be trusted, by its own verdict."""
+    return verdict_word(row) == "unreliable"

@@ -14,11 +14,14 @@ from latentuq.core.files import atomic_path, make_folder
 Cells = dict[str, dict[str, Any]]
 """What has been measured, by name."""
 
+Job = Callable[[Cells], dict[str, Any]]
+"""Measures a cell; it is given all cells that there are so far."""
+
 
 def run_cells(
     path: Path,
     setup: dict[str, Any],
-    jobs: Mapping[str, Callable[[Cells], dict[str, Any]]],
+    jobs: Mapping[str, Job],
     report: Callable[[str, dict[str, Any]], None] = lambda name, cell: None,
 ) -> Cells:
     """Runs the jobs whose cells are missing and saves the file after each of them.
@@ -29,8 +32,7 @@ def run_cells(
     Args:
         path: The JSON file of the cells; its folder is made if it is missing.
         setup: Everything that all cells depend on.
-        jobs: The cells by name, in an order in which what one needs comes before it. A job is
-            given all cells that there are so far.
+        jobs: The cells by name, in an order in which what one needs comes before it.
         report: This is called with the name and the contents of each new cell.
 
     Returns:
@@ -53,6 +55,11 @@ def run_cells(
         write_cells(path, setup, cells)
         report(name, cells[name])
     return cells
+
+
+def job(measure: Callable[..., dict[str, Any]], *arguments: Any) -> Job:
+    """A job that calls a function with these arguments and needs no other cells."""
+    return lambda _: measure(*arguments)
 
 
 def read_cells(path: Path, setup: dict[str, Any] | None = None) -> Cells:
