@@ -217,7 +217,9 @@ def mosaic(tiles: Sequence[Pixels], columns: int, gap: int = 2) -> Pixels:
     """Lays images of one size out row by row on white."""
     edges = ((0, -len(tiles) % columns), (0, gap), (0, gap), (0, 0))
     padded = np.pad(np.stack(tiles), edges, constant_values=255)
-    rows = [np.hstack(padded[first : first + columns]) for first in range(0, len(padded), columns)]
+    rows = [
+        np.hstack([*padded[first : first + columns]]) for first in range(0, len(padded), columns)
+    ]
     return np.vstack(rows)[:-gap, :-gap]
 
 

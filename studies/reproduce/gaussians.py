@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 from scipy.linalg import solve_triangular
 
+from latentuq.core.compilation import bounded_jit
 from latentuq.inference.el2o import el2o_update, fit_el2o
 from latentuq.inference.laplace import laplace
 from latentuq.inference.mixture import Mixture
@@ -78,7 +78,7 @@ def distance(
     return float(np.sqrt(np.mean(((np.asarray(a) - b) / std) ** 2)))
 
 
-@eqx.filter_jit
+@bounded_jit
 def _gaps(
     key: Key[Array, ""], log_density_fn: LogDensity, q: Mixture, n: int
 ) -> Float[Array, " n"]:
@@ -117,7 +117,7 @@ def fit_gaussians(
     "el2o" matches gradients; "el2o-hessians" averages Hessians, as the paper's update does. Both
     draw from the current fit.
     """
-    start = eqx.filter_jit(laplace)(log_density_fn, jnp.asarray(mode, float))
+    start = bounded_jit(laplace)(log_density_fn, jnp.asarray(mode, float))
     spent = _SAMPLES * (_ITERATIONS + 2)
     found: dict[str, tuple[Any, Counts]] = {LAPLACE: (start, Counts(hessians=1))}
     settings = {"samples": _SAMPLES, "iterations": _ITERATIONS}

@@ -16,6 +16,7 @@ from latentuq.core.cells import Cells, commits
 from latentuq.core.files import atomic_path
 from latentuq.data import load_digits
 from latentuq.problem.experiments import EXPERIMENTS
+from studies.pages import write_text
 from studies.reproduce import fit_claims, posterior_claims
 from studies.reproduce.figures import FIGURES
 from studies.reproduce.numbers import make_rows
@@ -49,13 +50,12 @@ def write_page(cells: Cells, plan: Plan, folder: Path, command: str) -> Path:
         with atomic_path(folder / f"paper-{name}.png") as temporary:
             draw(cells, plan).savefig(temporary, dpi=_DPI)
     page = folder / "paper.md"
-    with atomic_path(page) as temporary:
-        temporary.write_text(make_page(cells, plan.setup, command))
+    write_text(page, make_parts(cells, plan.setup, command))
     return page
 
 
-def make_page(cells: Cells, setup: dict[str, Any], command: str) -> str:
-    """The whole page; it reads nothing but the cells."""
+def make_parts(cells: Cells, setup: dict[str, Any], command: str) -> list[str]:
+    """All paragraphs of the page; they are made of nothing but the cells."""
     models = listed(
         f"`{name}` (sha256 {model['checksum'][:12]}, model error {model['model_error']})"
         for name, model in setup["models"].items()
@@ -76,8 +76,7 @@ def make_page(cells: Cells, setup: dict[str, Any], command: str) -> str:
     text = Path(__file__).with_name("page.md").read_text().format_map(values)
     claims = re.findall(r"^### (.+)\n\n\*\*(.+?)\*\*", text, re.MULTILINE)
     text = text.replace("{summary}", "\n".join(f"| {claim} | {short} |" for claim, short in claims))
-    parts = [part.strip() for part in text.split("\n\n") if part.strip()]
-    return "\n\n".join(map(_wrapped, parts)) + "\n"
+    return [_wrapped(part.strip()) for part in text.split("\n\n")]
 
 
 def _wrapped(part: str) -> str:

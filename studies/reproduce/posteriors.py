@@ -6,30 +6,28 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float
 
 from latentuq.calibration.classifier import load_classifier
-from latentuq.data import Digits
+from latentuq.data import load_digits
 from latentuq.inference.search import search
 from latentuq.inference.target import Target
 from latentuq.posterior import Posterior, solve
 from latentuq.posterior.maps import decode_images
 from latentuq.prior import GenerativePrior
-from latentuq.problem import InverseProblem
 from latentuq.problem.experiments import EXPERIMENTS, make_problem
 from studies.reproduce import published
-from studies.reproduce.plan import RELEVANT
+from studies.reproduce.plan import OURS, RELEVANT, Plan, true_image
 
 _SHOWN = 6
 _SAMPLES = 16
 _DRAWS = 400
 
 
-def measure_posterior(
-    key: Key[Array, ""], problem: InverseProblem, truth: Float[np.ndarray, "28 28"]
-) -> dict[str, Any]:
+def measure_posterior(plan: Plan, model: str, corruption: str) -> dict[str, Any]:
     """Our answer to one problem, with what the page and its figures need of it."""
-    solve_key, sample_key = jax.random.split(key)
+    problem = plan.problem(model, corruption)
+    solve_key, sample_key = jax.random.split(plan.key(f"posterior {model} {corruption}"))
     begin = time.perf_counter()
     post = solve(solve_key, problem)
     seconds = time.perf_counter() - begin
@@ -59,7 +57,7 @@ def measure_posterior(
         "draws": _rounded(draws, 3),
         **describe_digits(problem.prior, draws),
         **_search(post),
-        **compare_image(problem.prior, deepest, truth),
+        **compare_image(problem.prior, deepest, true_image(corruption)),
     }
 
 
@@ -89,13 +87,12 @@ def compare_image(
     }
 
 
-def measure_truths(
-    key: Key[Array, ""], prior: GenerativePrior, corruption: str, digits: Digits, number: int
-) -> dict[str, Any]:
+def measure_truths(plan: Plan, corruption: str, number: int = 10) -> dict[str, Any]:
     """The lowest minimum of further digits under one corruption: is it near the truth?
 
     `right`: whether a classifier sees the true digit in it.
     """
+    key, prior, digits = plan.key(f"truth {corruption}"), plan.priors[OURS], load_digits()
     used = {experiment.image for experiment in EXPERIMENTS.values()}
     places = [int(place) for place in digits.indices if int(place) not in used][:number]
     cell: dict[str, Any] = {"images": places, "rms": [], "floor": [], "right": []}

@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Int, Key
 
+from latentuq.core.compilation import bounded_jit
 from latentuq.inference.laplace import LaplaceFit
 from latentuq.inference.result import Counts
 from latentuq.inference.target import Target
@@ -80,7 +80,7 @@ def run_recipe(
     }
 
 
-@eqx.filter_jit
+@bounded_jit
 def _newton_gains(target: Target, fits: LaplaceFit) -> Float[Array, " starts"]:
     """The most that a Newton step from each point, or a part of it, adds to ln p.
 

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from latentuq.core.compilation import bounded_jit
 from latentuq.inference.mixture import normal_draws
 from studies.baselines.result import LogDensity
 from studies.baselines.svi import Family, Settings, descend_noisy, svi
@@ -82,8 +82,7 @@ def measure_stability(
         10 nats below the best that they had reached. `elbos`: the mean over the last steps.
     """
     samples = 32
-    rates = np.full(steps, rate, np.float32)
-    keys = jax.random.split(key, repeats)
+    keys, rates = jax.random.split(key, repeats), jnp.full(steps, rate)
     _, _, traces = climb(keys, log_density_fn, dim, rates, samples, diagonal)
     elbos = np.asarray(traces, np.float64)
     smooth = _smooth(elbos)
@@ -98,12 +97,12 @@ def measure_stability(
     }
 
 
-@eqx.filter_jit
+@bounded_jit
 def climb(
     keys: Key[Array, " runs"],
     log_density_fn: LogDensity,
     dim: int,
-    rates: Float[np.ndarray, " steps"],
+    rates: Float[Array, " steps"],
     samples: int,
     diagonal: str,
 ) -> tuple[Float[Array, "runs dim"], Float[Array, "runs dim dim"], Float[Array, "runs steps"]]:
