@@ -1,6 +1,7 @@
 """`python -m studies NAME`: the one way to run what only we run."""
 
 import importlib
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -8,9 +9,9 @@ from typing import Annotated, Any, NoReturn, cast
 
 import typer
 
+from latentuq import UserError
 from latentuq.cli.seeds import seed_option
 from latentuq.core.cells import Cells, read_cells, run_cells
-from latentuq.core.errors import UserError
 from studies.pages import RESULTS, write_page
 
 MEASURED = {
@@ -20,12 +21,6 @@ MEASURED = {
     "reports": "Are the reports of the demo right, and where does their time go?",
 }
 """Studies whose module has a TITLE, `make_setup`, `make_jobs` and `make_sections`."""
-
-MODELS = {
-    "classifier": "Train the classifier of digits that comes with the package: about a minute.",
-    "signal_dependence": "Add the signal-dependent model error to an embedded model without one.",
-}
-"""Modules whose `main` makes a part of the package."""
 
 app = typer.Typer(
     help="Run a study; what has been measured is saved and not repeated.",
@@ -62,24 +57,17 @@ def _add_measured(name: str, text: str) -> None:
         only: Annotated[str, typer.Option(help="Measure only cells whose name starts so.")] = "",
     ) -> None:
         study: Any = importlib.import_module(f"studies.{name}")
-        path = RESULTS / f"{name}.json"
+        path, jobs = RESULTS / f"{name}.json", study.make_jobs()
         if not write:
-            jobs = study.make_jobs().items()
-            chosen = {each: job for each, job in jobs if each.startswith(only)}
+            chosen = {each: job for each, job in jobs.items() if each.startswith(only)}
             run_cells(path, study.make_setup(), chosen, _report)
         cells = read_cells(path)
-        if not cells:
-            raise UserError(f"There are no results in {path} to write a page from.")
+        if missing := jobs.keys() - cells.keys():
+            raise UserError(f"{len(missing)} cells are missing in {path}, so there is no page yet.")
         sections = study.make_sections(cells)
         command = f"python -m studies {name}"
         page = write_page(path.with_suffix(".md"), study.TITLE, command, cells.values(), sections)
         typer.echo(f"Wrote {page}")
-
-
-def _add_model(name: str, text: str) -> None:
-    @app.command(name.replace("_", "-"), help=text)
-    def run(model: Model = "mnist") -> None:
-        importlib.import_module(f"studies.{name}").main(model)
 
 
 for each in MEASURED.items():
@@ -165,27 +153,30 @@ def reproduce(output: Output = RESULTS, seed: Seed = 0) -> None:
 
 
 def _reproduce(output: Path, seed: int) -> Path:
+    from latentuq.core.compilation import keep_compiled
     from latentuq.core.files import make_folder
     from studies.reproduce.page import write_page
     from studies.reproduce.run import Plan, load_models, make_setup, run_cells
 
+    keep_compiled()
     make_folder(output)
     plan = Plan(load_models(), seed)
     cells: Cells = run_cells(plan, output / "paper.json", _report)
     return write_page(cells, make_setup(plan), plan, output, _command())
 
 
-for each in MODELS.items():
-    _add_model(*each)
+@app.command()
+def classifier() -> None:
+    """Train the classifier of digits that comes with the package: about a minute."""
+    from studies.classifier import train
+
+    typer.echo(f"Wrote {train()}")
 
 
 def main() -> NoReturn:
     """Runs a study; everything that a person can get wrong is one sentence and exit code 2."""
     # The class of all complaints about flags and arguments; typer does not export it by name.
     usage_error = cast(type[Exception], typer.BadParameter.__base__)
-    from latentuq.core.compilation import keep_compiled
-
-    keep_compiled()
     try:
         sys.exit(app(prog_name="python -m studies", standalone_mode=False))
     except UserError as error:
@@ -197,8 +188,10 @@ def main() -> NoReturn:
         message = f"{message.rstrip('.')}; see python -m studies --help."
     except ModuleNotFoundError as error:
         message = f"This study needs the package {error.name}; `make env-test` installs it."
-    except KeyboardInterrupt:
-        message = "Interrupted; the same command continues."
+    except (KeyboardInterrupt, typer.Abort):
+        print("studies: Interrupted; the same command continues.", file=sys.stderr, flush=True)
+        # Threads of XLA may still be at work: an orderly exit under them can crash.
+        os._exit(130)
     print(f"studies: {message}", file=sys.stderr)
     sys.exit(2)
 

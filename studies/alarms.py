@@ -9,17 +9,13 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
+from latentuq import GaussianNoise, GenerativePrior, InverseProblem, UserError, solve
 from latentuq.calibration.statistics import clustered_rate
 from latentuq.calibration.studies import LOOKED_AT, corrupted, unseen_images
 from latentuq.calibration.summary import Rows, is_unreliable
 from latentuq.core.cells import Cells, job, run_cells
-from latentuq.core.errors import UserError
 from latentuq.forward import RegionMask
-from latentuq.likelihood.noise import GaussianNoise
-from latentuq.posterior import solve
 from latentuq.posterior.misfit import WORST_FIT
-from latentuq.prior import GenerativePrior
-from latentuq.problem import InverseProblem
 from latentuq.problem.experiments import SHAPE
 
 ALARMS = "alarms"

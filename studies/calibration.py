@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
+from latentuq import GenerativePrior, UserError, solve
 from latentuq.calibration.measure import DRAWS
 from latentuq.calibration.studies import (
     KINDS,
@@ -22,9 +23,6 @@ from latentuq.calibration.studies import (
     run_study,
 )
 from latentuq.core.cells import Cells
-from latentuq.core.errors import UserError
-from latentuq.posterior import solve
-from latentuq.prior import GenerativePrior
 from studies.alarms import ALARMS, run_alarms
 from studies.baselines.laplace_mixture import laplace_mixture
 from studies.baselines.result import BaselineResult

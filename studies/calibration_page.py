@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from latentuq import UserError
 from latentuq.calibration.measure import BINS, LEVELS
 from latentuq.calibration.statistics import Rate, Reliability
 from latentuq.calibration.studies import KINDS, Study
@@ -22,7 +23,6 @@ from latentuq.calibration.summary import (
     top_class_reliability,
 )
 from latentuq.core.cells import commits, read_file
-from latentuq.core.errors import UserError
 from latentuq.prior.model_error import LOW_RANK, SIGNAL_DEPENDENT
 from latentuq.problem.experiments import EXPERIMENTS
 from studies.alarms import ALARMS, SETS, describe_alarms

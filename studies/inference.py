@@ -9,16 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 
 import latentuq
+from latentuq import InverseProblem, Posterior, load_digits, load_prior
 from latentuq.core.cells import Cells, Job, job
-from latentuq.data import load_digits
 from latentuq.inference import engine
 from latentuq.inference.descent import descend, gauss_newton
 from latentuq.inference.search import SearchState
 from latentuq.inference.target import Target
-from latentuq.posterior import Posterior
-from latentuq.prior.model_file import load_prior
 from latentuq.prior.training.two_sample import two_sample_accuracy
-from latentuq.problem import InverseProblem
 from latentuq.problem.experiments import EXPERIMENTS, make_problem
 from studies import inference_page
 from studies.baselines.smc import smc

@@ -6,11 +6,11 @@ import numpy as np
 
 from latentuq.calibration.summary import is_unreliable, verdict_word
 from latentuq.core.cells import Cells, commits
-from studies.pages import section
+from studies.pages import numbers, section
 
 
 def make_sections(cells: Cells) -> list[str]:
-    """Every section, empty where its cells are missing."""
+    """Every section of the page."""
     makers = (_exact, _images, _repeatability, _cost, _hidden, _kernel)
     introduction = """\
 References: [references.md](references.md). Sections name the commits that measured them; what was
@@ -23,14 +23,12 @@ def _named(cells: Cells, prefix: str) -> dict[str, Any]:
 
 
 def _exact(cells: Cells) -> str:
+    gaps = ("mass_gap", "total_variation", "fit_mean_gap", "fit_covariance_gap")
     rows = [
         [
             name,
             f"{cell['evidence_gap']:+.3f} ± {cell['evidence_error']:.3f}",
-            _number(cell, "mass_gap"),
-            _number(cell, "total_variation"),
-            _number(cell, "fit_mean_gap"),
-            _number(cell, "fit_covariance_gap"),
+            *numbers(cell, **dict.fromkeys(gaps, ".4f")),
             _khat(cell),
             verdict_word(cell),
         ]
@@ -63,17 +61,12 @@ def _images(cells: Cells) -> str:
                 f"{cell['reference']:.2f} ± {cell['reference_error']:.2f}",
                 f"{gap:+.2f} ± {cell['log_evidence_error']:.2f}",
                 f"{cell['bridge'] - cell['reference']:+.2f}",
-                f"{cell['weight_gap']:.3f}",
-                f"{cell['two_sample_accuracy']:.3f}",
+                *numbers(cell, weight_gap=".3f", two_sample_accuracy=".3f"),
                 _khat(cell),
-                f"{cell['ess']:.0f}",
-                str(cell["refinements"]),
-                f"{cell['missed_mass']:.3f}",
+                *numbers(cell, ess=".0f", refinements="d", missed_mass=".3f"),
                 verdict_word(cell) + (" (outside)" if wrong else ""),
             ]
         )
-    if not rows:
-        return ""
     accuracies = [cell["two_sample_accuracy"] for cell in cases.values()]
     reasons = [
         f"\n- {name.rsplit(' seed', 1)[0]}: {cell['verdict'].split(';')[0]}"
@@ -208,8 +201,6 @@ of the search's result; the rest of the inference goes on as usual. Measured at
 
 
 def _kernel(cells: Cells) -> str:
-    if "kernel" not in cells:
-        return ""
     cell = cells["kernel"]
     share = cell["gflops"] / cell["matmul_gflops"]
     return f"""## The search kernel
@@ -217,10 +208,6 @@ def _kernel(cells: Cells) -> str:
 {cell["evaluations"]} Gauss-Newton models at {cell["gflops"]:.0f} GFLOP/s, {share:.0%} of this
 machine's float32 matrix products ({cell["matmul_gflops"]:.0f} GFLOP/s on all its cores; aim 60%).
 One program of descents is meant, which hardly uses a second core; two run at the same time."""
-
-
-def _number(cell: dict[str, Any], name: str) -> str:
-    return f"{cell[name]:.4f}" if name in cell else ""
 
 
 def _khat(cell: dict[str, Any]) -> str:

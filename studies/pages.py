@@ -1,6 +1,6 @@
 """What all pages of results share: where they are, how they begin, tables and figures."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,15 @@ def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A Markdown table."""
     lines = [titles, ["---"] * len(titles), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def numbers(cell: Mapping[str, Any], **formats: str) -> list[str]:
+    """Some numbers of a cell as text, empty where it does not have them."""
+    values = {name: cell.get(name) for name in formats}
+    return [
+        "" if value is None or value != value else f"{value:{formats[name]}}"
+        for name, value in values.items()
+    ]
 
 
 def section(title: str, before: str, titles: Sequence[str], rows: Sequence[Any], after: str) -> str:

@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from latentuq import TrainingConfig, load_prior
 from latentuq.cli.models import format_value, summary
 from latentuq.core.cells import Cells, Job, job
 from latentuq.core.options import nested, read_toml, replace
 from latentuq.data import read_images
 from latentuq.prior import init_vae
-from latentuq.prior.model_file import embedded_models, load_prior, read_card
-from latentuq.prior.training import TrainingConfig
+from latentuq.prior.model_file import embedded_models, read_card
 from latentuq.prior.training.flow import fit_flow
 from latentuq.prior.training.loop import fit, make_fitter
 from latentuq.prior.training.losses import encode_all, make_vae_loss, sample_posteriors
@@ -149,7 +149,7 @@ def models_section() -> str:
 
 
 def decoder_section(cells: Cells) -> str:
-    found = [cells[name] for name in make_jobs() if name.startswith("decoder") and name in cells]
+    found = [cell for name, cell in cells.items() if name.startswith("decoder")]
     rows, previous = [], None
     for cell in sorted(found, key=lambda cell: cell["flops"]):
         gain = "-"
@@ -172,7 +172,7 @@ def decoder_section(cells: Cells) -> str:
 
 
 def flow_section(cells: Cells) -> str:
-    found = [cells[name] for name in make_jobs() if name.startswith("flow") and name in cells]
+    found = [cells[f"flow {width}"] for width, _ in FLOWS]
     rows = [
         [
             f"{cell['depth']} x [{cell['width']}, {cell['width']}]",

@@ -3,12 +3,9 @@
 Draws come from many runs of SMC. Their pooled evidence is sharpened: a mixture is fitted to the
 draws, and importance sampling from it, with fresh draws, gives the evidence with a smaller error.
 
-Every run is saved to the cache directory as it finishes; a second call continues. Evidences and
-costs go to references.json, pooled draws to references.safetensors beside it.
+Evidences and costs go to references.json, pooled draws to references.safetensors beside it.
 """
 
-import hashlib
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,19 +15,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from latentuq.core.cache import cache_dir
+from latentuq import GenerativePrior, InverseProblem, UserError, load_digits, load_prior
 from latentuq.core.cells import Cells, Job, commit, commits, job, read_cells
-from latentuq.core.errors import UserError
 from latentuq.core.tensors import read_tensors, write_tensors
-from latentuq.data import load_digits
 from latentuq.inference.importance import importance_sample, khat_threshold
 from latentuq.inference.mixture import Defensive
-from latentuq.prior import GenerativePrior
-from latentuq.prior.model_file import load_prior
-from latentuq.problem import InverseProblem
 from latentuq.problem.experiments import EXPERIMENTS, make_problem
 from studies.baselines import pool_evidence
-from studies.baselines.smc import Plan, Size, Stage, plan_smc, smc
+from studies.baselines.smc import Plan, Size, plan_smc, smc
 from studies.bench.sharpening import SHARPENING as FITTING
 from studies.bench.sharpening import fit_proposal
 from studies.pages import RESULTS, table
@@ -129,55 +121,23 @@ def make_jobs() -> dict[str, Job]:
     return {problem.name: job(publish, prior, problem) for problem in problems()}
 
 
-def cache_path(prior: GenerativePrior, problem: Problem, part: str) -> Path:
-    setup = json.dumps(sampling_setup(prior), sort_keys=True)
-    fingerprint = hashlib.sha256(setup.encode()).hexdigest()
-    folder = cache_dir() / "references" / fingerprint[:16]
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder / f"{problem.name}-{part}.safetensors"
-
-
 def problem_key(problem: Problem, part: int) -> Key[Array, ""]:
     place = list(EXPERIMENTS).index(problem.corruption)
     return jax.random.fold_in(jax.random.fold_in(jax.random.key(part), place), problem.image)
 
 
-def cached_plan(prior: GenerativePrior, problem: Problem, density: InverseProblem) -> Plan:
-    """The adaptive pass that the runs of one problem share, from the cache or new."""
-    path = cache_path(prior, problem, "plan")
-    if not path.exists():
-        key = problem_key(problem, 0)
-        plan = plan_smc(key, density.log_density, density.dim, size=SIZE)
-        stages = jax.tree.map(lambda *leaves: np.stack(leaves), *plan.stages)
-        cost = plan._replace(stages=[])._asdict()
-        write_tensors(path, {"kind": "plan", "cost": cost}, stages._asdict())
-    header, arrays = read_tensors(path, "plan")
-    count = len(arrays["temperature"])
-    stacked = [jnp.asarray(arrays[name]) for name in Stage._fields]
-    stages = [Stage(*(array[index] for array in stacked)) for index in range(count)]
-    return Plan(**header["cost"] | {"stages": stages})
-
-
-def cached_run(
-    prior: GenerativePrior, problem: Problem, density: InverseProblem, plan: Plan, number: int
-) -> Run:
-    """A run from the cache, or a new one."""
-    path = cache_path(prior, problem, f"run{number}")
-    if not path.exists():
-        key = problem_key(problem, 1 + number)
-        result = smc(key, density.log_density, density.dim, size=SIZE, plan=plan)
-        record = {
-            "log_evidence": result.log_evidence,
-            "seconds": round(result.seconds, 2),
-            "gradients": result.gradients,
-            "forward_equivalents": result.forward_equivalents,
-            "commit": commit(),
-        }
-        print(problem.name, number, record, flush=True)
-        header = {"kind": "reference run", "record": record}
-        write_tensors(path, header, {"draws": result.draws})
-    header, arrays = read_tensors(path, "reference run")
-    return Run(header["record"], arrays["draws"])
+def run_once(problem: Problem, density: InverseProblem, plan: Plan, number: int) -> Run:
+    """One run with a key of its own; the adaptive pass is shared by all runs of a problem."""
+    key = problem_key(problem, 1 + number)
+    result = smc(key, density.log_density, density.dim, size=SIZE, plan=plan)
+    record = {
+        "log_evidence": result.log_evidence,
+        "seconds": round(result.seconds, 2),
+        "gradients": result.gradients,
+        "forward_equivalents": result.forward_equivalents,
+        "commit": commit(),
+    }
+    return Run(record, result.draws)
 
 
 def publish(prior: GenerativePrior, problem: Problem) -> dict[str, Any]:
@@ -197,12 +157,12 @@ def measure(prior: GenerativePrior, problem: Problem) -> tuple[dict[str, Any], n
     """Runs until the pooled runs are good enough: the problem's cell, and pooled draws."""
     image = load_digits().digit(problem.image)
     density = make_problem(prior, problem.corruption, image)
-    plan = cached_plan(prior, problem, density)
-    runs = [cached_run(prior, problem, density, plan, number) for number in range(FEWEST_RUNS)]
-    cell = summarise(plan, runs)
-    while len(runs) < MOST_RUNS and not accurate(cell):
-        runs.append(cached_run(prior, problem, density, plan, len(runs)))
-        cell = summarise(plan, runs)
+    plan = plan_smc(problem_key(problem, 0), density.log_density, density.dim, size=SIZE)
+    runs: list[Run] = []
+    cell: dict[str, Any] = {}
+    while len(runs) < FEWEST_RUNS or (len(runs) < MOST_RUNS and not accurate(cell)):
+        runs.append(run_once(problem, density, plan, len(runs)))
+        cell = summarise(plan, runs) if len(runs) >= FEWEST_RUNS else {}
     draws = pool_draws(runs)
     return cell | {"sharpened": sharpen(problem, density, draws)}, draws
 

@@ -11,16 +11,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from latentuq import GenerativePrior, InverseProblem, load_digits, load_prior, solve
 from latentuq.calibration.classifier import load_classifier
 from latentuq.calibration.summary import verdict_word
 from latentuq.core.cells import Cells, Job, job
-from latentuq.data import load_digits
 from latentuq.data.images import write_image
-from latentuq.posterior import solve
 from latentuq.posterior.maps import decode_images
-from latentuq.prior import GenerativePrior
-from latentuq.prior.model_file import load_prior
-from latentuq.problem import InverseProblem
 from latentuq.problem.experiments import EXPERIMENTS, make_problem
 from studies.baselines.smc import smc
 from studies.pages import ROOT, section

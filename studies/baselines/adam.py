@@ -14,14 +14,14 @@ import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, ArrayLike, Float, Key
 
+from latentuq import UserError
 from latentuq.core.compilation import bounded_jit
 from latentuq.core.cores import one_core
-from latentuq.core.errors import UserError
 from latentuq.inference.result import Counts
 from latentuq.inference.target import Target, may_wait
 from studies.baselines.laplace_mixture import distinct_minima, fit_points, mix, sample_mixture
 from studies.baselines.result import BaselineResult, LogDensity
-from studies.baselines.schedule import staged_rates
+from studies.baselines.schedule import run_adam, staged_rates
 from studies.baselines.timing import Timer
 
 LEARNING_RATES = (0.1, 0.01, 0.001)
@@ -107,22 +107,12 @@ def _descend(
     weights: Float[Array, " steps"],
 ) -> Float[Array, " dim"]:
     """Where Adam ends; its moments are kept from stage to stage, as published."""
-    import optax
-
-    adam = optax.scale_by_adam()
 
     def loss(u, weight):
         log_prior = target.log_reference(u)
         return -log_prior - weight * (target.log_density_fn(u) - log_prior)
 
-    def step(carry, setting):
-        u, state = carry
-        rate, weight = setting
-        direction, state = adam.update(jax.grad(loss)(u, weight), state)
-        return (u - rate * direction, state), None
-
-    (end, _), _ = jax.lax.scan(step, (start, adam.init(start)), (rates, weights))
-    return end
+    return run_adam(loss, start, rates, weights)[0]
 
 
 _descend_one = bounded_jit(_descend)

@@ -11,17 +11,20 @@ part places and scales what the flow shapes. `layers=0` is their Gaussian.
 Their latent is N(0, I) a priori, so here it is u.
 """
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from latentuq import InverseProblem
 from latentuq.core.compilation import bounded_jit
 from latentuq.inference.result import Counts
 from latentuq.prior import standard_normal_log_prob
-from latentuq.problem import InverseProblem
 from studies.baselines.result import BaselineResult, LogDensity
+from studies.baselines.svi import descend_noisy
 from studies.baselines.timing import Timer
 
 # Draws evaluated together: activations of a small network then stay in the processor's cache.
@@ -120,22 +123,13 @@ def _fit(
     """The fitted XCoder, and the ELBO of each step's batch."""
     import optax
 
-    optimiser = optax.adam(optax.cosine_decay_schedule(learning_rate, steps))  # pyright: ignore
-
-    def loss(xcoder, noise):
+    def loss(xcoder, step_key):
+        noise = jax.random.normal(step_key, (batch, xcoder.location.size))
         u, log_q = jax.vmap(xcoder)(noise)
         return jnp.mean(log_q - jax.vmap(log_density_fn)(u))
 
-    def step(carry, step_key):
-        xcoder, state = carry
-        noise = jax.random.normal(step_key, (batch, xcoder.location.size))
-        value, gradient = jax.value_and_grad(loss)(xcoder, noise)
-        updates, state = optimiser.update(gradient, state)
-        return (optax.apply_updates(xcoder, updates), state), -value
-
-    start = (xcoder, optimiser.init(xcoder))  # pyright: ignore[reportArgumentType]
-    (fitted, _), elbos = jax.lax.scan(step, start, jax.random.split(key, steps))
-    return fitted, elbos  # pyright: ignore[reportReturnType]
+    falling: Any = optax.cosine_decay_schedule(learning_rate, steps)  # pyright: ignore
+    return descend_noisy(key, loss, xcoder, falling(jnp.arange(steps)))
 
 
 @bounded_jit

@@ -4,8 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from latentuq.core.errors import UserError
-from latentuq.prior import GenerativePrior
+from latentuq import GenerativePrior, UserError
 
 
 def check_encoder(prior: GenerativePrior, method: str) -> None:

@@ -27,11 +27,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
+from latentuq import GaussianNoise, InverseProblem, Mask
 from latentuq.core.compilation import bounded_jit
-from latentuq.forward import Mask
 from latentuq.inference.result import Counts
-from latentuq.likelihood.noise import GaussianNoise
-from latentuq.problem import InverseProblem
 from studies.baselines.encoding import check_encoder, gaussian_log_prob, to_base, to_latent
 from studies.baselines.result import BaselineResult
 from studies.baselines.timing import Timer

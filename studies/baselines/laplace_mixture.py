@@ -14,8 +14,8 @@ import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from latentuq import UserError
 from latentuq.core.compilation import bounded_jit
-from latentuq.core.errors import UserError
 from latentuq.inference.laplace import LaplaceFit, laplace
 from latentuq.inference.mixture import Mixture
 from latentuq.inference.result import Counts

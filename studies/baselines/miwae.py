@@ -12,13 +12,11 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 from scipy.special import logsumexp, softmax
 
+from latentuq import InverseProblem, Mask, UserError
 from latentuq.core.compilation import bounded_jit
-from latentuq.core.errors import UserError
-from latentuq.forward import Mask
 from latentuq.inference.importance import effective_sample_size, pareto_khat
 from latentuq.inference.randomness import host_generator
 from latentuq.inference.result import Counts
-from latentuq.problem import InverseProblem
 from studies.baselines.encoding import check_encoder, to_base
 from studies.baselines.result import BaselineResult
 from studies.baselines.timing import Timer

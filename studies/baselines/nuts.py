@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from latentuq import UserError
 from latentuq.core.compilation import bounded_jit
 from latentuq.core.cores import one_core
-from latentuq.core.errors import UserError
 from latentuq.inference.result import Counts
 from latentuq.inference.target import Target, log_densities, may_wait
 from studies.baselines.result import BaselineResult, LogDensity

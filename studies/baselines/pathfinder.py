@@ -20,8 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
+from latentuq import UserError
 from latentuq.core.compilation import bounded_jit
-from latentuq.core.errors import UserError
 from latentuq.inference.importance import Evaluated, draw, systematic_index, weigh
 from latentuq.inference.laplace import lower_factor
 from latentuq.inference.mixture import Mixture, normal_draws

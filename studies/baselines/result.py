@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Array, Float, Shaped
 
-from latentuq.core.errors import UserError
+from latentuq import UserError
 
 LogDensity = Callable[[Float[Array, " dim"]], Float[Array, ""]]
 """Unnormalised log density of one point."""

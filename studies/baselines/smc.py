@@ -21,8 +21,8 @@ import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from latentuq import UserError
 from latentuq.core.compilation import bounded_jit
-from latentuq.core.errors import UserError
 from latentuq.inference.result import Counts
 from studies.baselines.result import BaselineResult, LogDensity
 from studies.baselines.timing import Timer

@@ -13,14 +13,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import solve_triangular
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, ArrayLike, Float, Key
 
 from latentuq.core.compilation import bounded_jit
 from latentuq.inference.mixture import normal_draws
 from latentuq.inference.result import Counts
 from latentuq.inference.target import BATCH, Target
 from studies.baselines.result import BaselineResult, LogDensity
-from studies.baselines.schedule import staged_rates
+from studies.baselines.schedule import run_adam, staged_rates
 from studies.baselines.timing import Timer
 
 Family = Literal["mean-field", "full-rank"]
@@ -128,24 +128,12 @@ def descend_noisy(
     key: Key[Array, ""],
     loss: Callable[[Any, Key[Array, ""]], Float[Array, ""]],
     start: Any,
-    rates: Float[Array, " steps"],
+    rates: Float[ArrayLike, " steps"],
 ) -> tuple[Any, Float[Array, " steps"]]:
     """Adam on a loss with fresh randomness at each step: its end, and -loss before each step."""
-    import optax
-
-    adam = optax.scale_by_adam()
-
-    def step(carry, setting):
-        q, state = carry
-        rate, step_key = setting
-        value, gradient = jax.value_and_grad(loss)(q, step_key)
-        directions, state = adam.update(gradient, state)
-        q = jax.tree.map(lambda part, direction: part - rate * direction, q, directions)
-        return (q, state), -value
-
-    keys = jax.random.split(key, rates.size)
-    (end, _), values = jax.lax.scan(step, (start, adam.init(start)), (rates, keys))
-    return end, values
+    rates = jnp.asarray(rates)
+    end, values = run_adam(loss, start, rates, jax.random.split(key, rates.size))
+    return end, -values
 
 
 @bounded_jit

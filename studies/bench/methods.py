@@ -10,8 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Key
 
-from latentuq.posterior import Posterior, solve
-from latentuq.problem import InverseProblem
+from latentuq import InverseProblem, Posterior, solve
 from studies.baselines import adam
 from studies.baselines.cross_coding import cross_coding
 from studies.baselines.gibbs import metropolis_within_gibbs, pseudo_gibbs

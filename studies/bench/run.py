@@ -11,15 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from latentuq import GenerativePrior, InverseProblem, Posterior, UserError, load_digits, solve
 from latentuq.calibration.statistics import crps, energy_score
 from latentuq.core.cells import Cells, Job, job, run_cells
-from latentuq.core.errors import UserError
-from latentuq.data import load_digits
-from latentuq.posterior import Posterior, solve
 from latentuq.posterior.maps import draw_images
-from latentuq.prior import GenerativePrior
 from latentuq.prior.training.two_sample import FEWEST_DRAWS, two_sample_accuracy
-from latentuq.problem import InverseProblem
 from latentuq.problem.experiments import EXPERIMENTS, make_problem
 from studies.bench.methods import CERTIFICATE, DRAWS, METHODS, STAGE, Task
 from studies.bench.scaling import scaling_jobs

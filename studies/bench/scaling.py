@@ -8,17 +8,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from latentuq import (
+    GaussianNoise,
+    GenerativePrior,
+    InverseProblem,
+    VAESize,
+    load_digits,
+    prior_from,
+    solve,
+)
 from latentuq.core.cells import Job, job
-from latentuq.data import load_digits
 from latentuq.forward import RegionMask
 from latentuq.inference.result import Counts
 from latentuq.inference.search import ROUND, SearchState, explore
 from latentuq.inference.target import Target
-from latentuq.likelihood.noise import GaussianNoise
-from latentuq.posterior import solve
-from latentuq.prior import GenerativePrior, VAESize, init_vae
-from latentuq.prior.training.user_prior import prior_from
-from latentuq.problem import InverseProblem
+from latentuq.prior import init_vae
 from latentuq.problem.experiments import EXPERIMENTS, make_problem
 from studies.baselines.timing import matmul_rate
 

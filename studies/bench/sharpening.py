@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from latentuq import Posterior
 from latentuq.inference.em import fit_mixture
 from latentuq.inference.importance import Evaluated, importance_sample, mode_weights, weigh
 from latentuq.inference.mixture import Defensive, Mixture
 from latentuq.inference.pool import gather
 from latentuq.inference.refine import widened
-from latentuq.posterior import Posterior
 
 # Components fitted to the draws, how much they are shrunk to begin with, their degrees of freedom,
 # rounds of fitting, widths of the copies of the fit that make up the proposal, and their shares.

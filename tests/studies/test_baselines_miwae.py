@@ -81,9 +81,3 @@ def test_an_encoder_is_needed():
 def test_only_masks_make_data_that_can_be_encoded():
     with pytest.raises(UserError, match="must be a mask, not Blur"):
         run(make_problem(linear_vae(), Blur(1.0, size=3)))
-
-
-@pytest.mark.parametrize("bad", [{"draws": 0}, {"proposals": 1}, {"degrees": 0}])
-def test_impossible_settings_are_refused(problem, bad):
-    with pytest.raises(UserError, match="MIWAE needs draws"):
-        run(problem, **bad)

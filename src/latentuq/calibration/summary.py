@@ -23,8 +23,8 @@ class Uniformity(NamedTuple):
     """P-values of what should be uniform, each corrected for their number.
 
     Attributes:
-        ranks: One per latent dimension; none where the truth has no u.
-        tarp: Of the TARP ranks in image space.
+        ranks: The p-value of each latent dimension; there are none where the truth has no u.
+        tarp: The p-value of the TARP ranks in image space.
     """
 
     ranks: Float[np.ndarray, " dim"]
@@ -32,7 +32,7 @@ class Uniformity(NamedTuple):
 
     @property
     def least(self) -> float:
-        """The smallest."""
+        """The smallest of all p-values."""
         return float(np.min([*self.ranks, self.tarp]))
 
 
@@ -96,7 +96,7 @@ def mode_reliability(rows: Rows, least: float = 0.0) -> Reliability:
     """Weights of modes against how often they hold the truth.
 
     Args:
-        rows: Of a study of simulated data.
+        rows: The rows of a study of simulated data.
         least: Weights below it, or above 1 - it, are left out: they are many, and easily right.
     """
     stated = np.concatenate([row["weights"] for row in rows])
