@@ -19,7 +19,18 @@ from studies.reproduce.gaussians import EL2O, LAPLACE, TITLES
 from studies.reproduce.plan import FAMILIES, MASKED, MODELS, NOISY, OURS, THEIRS, Plan, true_image
 from studies.reproduce.recipe import are_minima
 
-_TEXT = 9
+STYLE = {
+    "axes.titlesize": 9,
+    "axes.labelsize": 9,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "legend.fontsize": 8,
+    "legend.frameon": False,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
+"""How all figures look."""
+
 _SHEET = 6
 # A digit with fewer draws than this gives no direction that parts it from another.
 _FEWEST = 20
@@ -38,7 +49,7 @@ Pixels = UInt8[np.ndarray, "height width 3"]
 
 def draw_reconstructions(cells: Cells, plan: Plan) -> Figure:
     """Figure 1: data, deepest modes and truths; samples of the masked 4, and what the mask left."""
-    figure, axes = _sheet(len(MODELS), 3, 3.3, 2.9)
+    figure, axes = _panels(len(MODELS), 3, 3.3, 2.9)
     truths = [grey_pixels(true_image(name)) for name in EXPERIMENTS]
     columns = len(EXPERIMENTS)
     for row, model in zip(axes, MODELS, strict=True):
@@ -47,8 +58,8 @@ def draw_reconstructions(cells: Cells, plan: Plan) -> Figure:
         deepest = jnp.array([cells[f"posterior {model} {name}"]["map"] for name in EXPERIMENTS])
         found = _grey(decode_images(prior, deepest))
         _show(row[0], mosaic([*data, *found, *truths], columns), f"{model}: data, mode, truth")
-        row[0].set_yticks([14, 44, 74], ["data", "mode", "truth"], fontsize=_TEXT)
-        row[0].set_xticks([14 + 30 * i for i in range(columns)], [*EXPERIMENTS], fontsize=_TEXT - 2)
+        row[0].set_yticks([14, 44, 74], ["data", "mode", "truth"], fontsize=9)
+        row[0].set_xticks([14 + 30 * i for i in range(columns)], [*EXPERIMENTS], fontsize=7)
         samples = jnp.array(cells[f"posterior {model} {MASKED}"]["samples"])
         images = np.asarray(decode_images(prior, samples), np.float64)
         seen = np.asarray(plan.problem(model, MASKED).observed)
@@ -60,7 +71,7 @@ def draw_reconstructions(cells: Cells, plan: Plan) -> Figure:
 
 def draw_prior_samples(cells: Cells, plan: Plan) -> Figure:
     """Figure 2: decoded draws of N(0, I), as they are and after the flow."""
-    figure, axes = _sheet(1, 2 * len(MODELS), 2.5, 2.75)
+    figure, axes = _panels(1, 2 * len(MODELS), 2.5, 2.75)
     panels = iter(axes[0])
     for model, prior in plan.priors.items():
         u = jax.random.normal(plan.key("prior samples"), (_SHEET**2, prior.dim))
@@ -74,7 +85,7 @@ def draw_prior_samples(cells: Cells, plan: Plan) -> Figure:
 
 def draw_latent(cells: Cells, plan: Plan) -> Figure:
     """Figure 3: the latent posterior of the masked 4 in two directions, coloured by digit."""
-    figure, axes = _plots(1, 3, 3.0, 2.9)
+    figure, axes = _panels(1, 3, 3.0, 2.9)
     panels = [
         (THEIRS, f"recipe {THEIRS} {MASKED} annealed", "Laplace mixture of Adam's minima"),
         (THEIRS, f"posterior {THEIRS} {MASKED}", "certified"),
@@ -84,7 +95,7 @@ def draw_latent(cells: Cells, plan: Plan) -> Figure:
     for axis, (model, name, what) in zip(axes[0], panels, strict=True):
         posterior = cells[f"posterior {model} {MASKED}"]
         plane, pair = parting_axes(np.array(posterior["draws"]), np.array(posterior["digits"]))
-        axis.set_title(f"{model}: {what}", fontsize=_TEXT)
+        axis.set_title(f"{model}: {what}")
         parts = "direction that parts {}s and {}s" if pair else "widest direction"
         axis.set_xlabel(parts.format(*pair))
         axis.set_ylabel("widest direction left")
@@ -98,8 +109,7 @@ def draw_latent(cells: Cells, plan: Plan) -> Figure:
                 continue
             label = f"{'other' if digit < 0 else digit}: {np.mean(chosen):.0%}"
             axis.scatter(*points[chosen].T, s=6, color=colour, linewidths=0, alpha=0.7, label=label)
-        look = {"edgecolor": "none", "framealpha": 0.8, "fontsize": _TEXT - 1}
-        axis.legend(**look, markerscale=2, handletextpad=0.1)
+        axis.legend(frameon=True, edgecolor="none", markerscale=2, handletextpad=0.1)
     # The first two panels show the same plane.
     limits = np.array([[axis.get_xlim(), axis.get_ylim()] for axis in axes[0][:2]])
     low, high = limits[..., 0].min(axis=0), limits[..., 1].max(axis=0)
@@ -140,7 +150,7 @@ def parting_axes(
 
 def draw_starts(cells: Cells, _: Plan) -> Figure:
     """The appendix's figure: where each of 20 starts ended, sorted, by Adam and by our search."""
-    figure, axes = _plots(1, len(MODELS), 4.2, 2.9)
+    figure, axes = _panels(1, len(MODELS), 4.2, 2.9)
     for axis, model in zip(axes[0], MODELS, strict=True):
         recipe = cells[f"recipe {model} {MASKED} annealed"]
         ends = np.sort(cells[f"posterior {model} {MASKED}"]["ends"])
@@ -159,7 +169,7 @@ def draw_starts(cells: Cells, _: Plan) -> Figure:
         axis.scatter(np.arange(1, len(ends) + 1), ends, **look)
         if max(values.max(), ends.max()) > _WIDE:
             axis.set_yscale("symlog", linthresh=10)
-        axis.set_title(f"{model}: {MASKED}", fontsize=_TEXT)
+        axis.set_title(f"{model}: {MASKED}")
         axis.set_xlabel("start, sorted")
         axis.set_xticks([1, 5, 10, 15, 20])
     axes[0][0].set_ylabel("$-\\ln p$ above the deepest end")
@@ -169,7 +179,7 @@ def draw_starts(cells: Cells, _: Plan) -> Figure:
 
 def draw_fits(cells: Cells, plan: Plan) -> Figure:
     """Truth, data, and the images at the mode and at SVI's means."""
-    figure, axes = _sheet(len(MODELS), 5, 1.6, 1.7)
+    figure, axes = _panels(len(MODELS), 5, 1.6, 1.7)
     titles = ["truth", "data", "EL2O (mode)", *(TITLES[family] for family in FAMILIES)]
     for row, model in zip(axes, MODELS, strict=True):
         fits = [cells[f"svi {model} {family}"] for family in FAMILIES]
@@ -178,13 +188,13 @@ def draw_fits(cells: Cells, plan: Plan) -> Figure:
         panels = [grey_pixels(true_image(NOISY)), _data(plan, model, NOISY), *_grey(images)]
         for axis, pixels, title in zip(row, panels, titles, strict=True):
             _show(axis, pixels, title if axis in axes[0] else "")
-        row[0].set_ylabel(model, fontsize=_TEXT)
+        row[0].set_ylabel(model)
     return figure
 
 
 def draw_slices(cells: Cells, _: Plan) -> Figure:
     """-ln p along three coordinates through the deepest mode, and the fits."""
-    figure, axes = _plots(len(MODELS), len(cells[f"slices {OURS}"]["curves"]), 2.9, 2.3)
+    figure, axes = _panels(len(MODELS), len(cells[f"slices {OURS}"]["curves"]), 2.9, 2.3)
     for row, model in zip(axes, MODELS, strict=True):
         curves = cells[f"slices {model}"]["curves"]
         # High enough to show the bottom of every fit.
@@ -195,7 +205,7 @@ def draw_slices(cells: Cells, _: Plan) -> Figure:
                 fit = np.array(curve["fits"][name])
                 axis.plot(curve["steps"], fit, style, color=colour, lw=1.3, label=TITLES[name])
             axis.set_ylim(-0.5, max(9, highest + 4))
-            axis.set_title(f"{model}: $u_{{{curve['direction']}}}$", fontsize=_TEXT)
+            axis.set_title(f"{model}: $u_{{{curve['direction']}}}$")
         row[0].set_ylabel("$-\\ln p$ above the mode")
     _legend(figure, axes[0][:1])
     return figure
@@ -236,25 +246,13 @@ def _legend(figure: Figure, axes: Any) -> None:
     """One legend below all panels."""
     pairs = [zip(*axis.get_legend_handles_labels(), strict=True) for axis in axes]
     found = {label: handle for each in pairs for handle, label in each}
-    look = {"loc": "outside lower center", "frameon": False, "fontsize": _TEXT - 1}
-    figure.legend(found.values(), found.keys(), ncols=len(found), **look)
+    figure.legend(found.values(), found.keys(), ncols=len(found), loc="outside lower center")
 
 
-def _sheet(rows: int, columns: int, width: float, height: float) -> tuple[Figure, Any]:
-    """Panels for images."""
+def _panels(rows: int, columns: int, width: float, height: float) -> tuple[Figure, Any]:
+    """A figure of panels of this size, in inches."""
     figure = Figure(figsize=(width * columns, height * rows), layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False)
-
-
-def _plots(rows: int, columns: int, width: float, height: float) -> tuple[Figure, Any]:
-    """Panels for curves and points."""
-    figure, axes = _sheet(rows, columns, width, height)
-    for axis in axes.flat:
-        axis.tick_params(labelsize=_TEXT - 1)
-        axis.xaxis.label.set_size(_TEXT)
-        axis.yaxis.label.set_size(_TEXT)
-        axis.spines[["top", "right"]].set_visible(False)
-    return figure, axes
 
 
 def _show(axis: Any, pixels: Pixels, title: str = "") -> None:
@@ -263,4 +261,4 @@ def _show(axis: Any, pixels: Pixels, title: str = "") -> None:
     axis.tick_params(length=0)
     axis.spines[:].set_visible(False)
     if title:
-        axis.set_title(title, fontsize=_TEXT)
+        axis.set_title(title)

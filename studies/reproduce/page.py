@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import numpy as np
 
 from latentuq.core.cells import Cells, commits
@@ -18,7 +19,7 @@ from latentuq.data import load_digits
 from latentuq.problem.experiments import EXPERIMENTS
 from studies.pages import write_text
 from studies.reproduce import fit_claims, posterior_claims
-from studies.reproduce.figures import FIGURES
+from studies.reproduce.figures import FIGURES, STYLE
 from studies.reproduce.numbers import make_rows
 from studies.reproduce.plan import MASKED, MODELS, THEIRS, Plan, by_model
 from studies.reproduce.recipe import ARRIVED, are_minima
@@ -47,7 +48,8 @@ _DPI = 110
 def write_page(cells: Cells, plan: Plan, folder: Path, command: str) -> Path:
     """Draws the figures and writes the page beside the cells."""
     for name, draw in FIGURES.items():
-        with atomic_path(folder / f"paper-{name}.png") as temporary:
+        path = folder / f"paper-{name}.png"
+        with matplotlib.rc_context(STYLE), atomic_path(path) as temporary:
             draw(cells, plan).savefig(temporary, dpi=_DPI)
     page = folder / "paper.md"
     write_text(page, make_parts(cells, plan.setup, command))
@@ -62,6 +64,9 @@ def make_parts(cells: Cells, setup: dict[str, Any], command: str) -> list[str]:
     )
     draws = by_model(cells, "svi", "full-rank").items()
     values = {name: check(cells) for name, check in CLAIMS.items()} | {
+        "posterior_claims": posterior_claims,
+        "fit_claims": fit_claims,
+        "arrived": ARRIVED,
         "command": command,
         "commits": commits(cells.values()),
         "models": models,

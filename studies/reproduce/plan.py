@@ -1,7 +1,6 @@
 """What the page is measured on: the two priors, the problems and the settings of the methods."""
 
 import zlib
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -14,8 +13,7 @@ from latentuq.prior import GenerativePrior
 from latentuq.prior.model_file import load_prior
 from latentuq.problem import InverseProblem
 from latentuq.problem.experiments import EXPERIMENTS, make_problem
-from studies.baselines.adam import SHORT_STEPS, STEPS
-from studies.baselines.svi import FAST, PAPER, Family, Settings
+from studies.baselines.svi import Family
 
 THEIRS, OURS = MODELS = "mnist-paper", "mnist"
 """The paper's networks with its scalar model error, and our default prior."""
@@ -29,13 +27,6 @@ REPEATS = {2: 3, 8: 2, 32: 1}
 """How often SVI is run with fewer draws per step than the paper's 512, by the number of draws."""
 RATES = (1e-3, 1e-2, 1e-1)
 """The learning rates at which SVI's stability is tested; the first is the paper's."""
-SETTINGS: dict[str, dict[Family, Settings]] = {
-    THEIRS: dict.fromkeys(FAMILIES, FAST),
-    OURS: PAPER,
-}
-"""The paper's own networks are nine times larger: its settings would take too long for them."""
-ADAM_STEPS: dict[str, Sequence[int]] = {MASKED: STEPS, NOISY: SHORT_STEPS}
-"""The steps of each stage of Adam, as published with each problem."""
 
 
 class Plan(NamedTuple):

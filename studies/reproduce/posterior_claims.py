@@ -13,19 +13,19 @@ from latentuq.core.cells import Cells
 from latentuq.problem.experiments import EXPERIMENTS
 from studies.reproduce import published
 from studies.reproduce.plan import MASKED, MODELS, OURS, RELEVANT, SEARCHED, VARIANTS, by_model
-from studies.reproduce.recipe import ARRIVED, are_minima, chance_of_all
+from studies.reproduce.recipe import are_minima, chance_of_all
 from studies.reproduce.words import POSSIBLE, listed, minus, name_digits, name_starts, rows, under
 
 # The error of a digit's probability up to which weights are roughly right.
-_ROUGHLY = 0.1
-# The p-value of data that do not fit; one minus this is that of data that fit too well.
-_UNLIKELY = 0.01
+ROUGHLY = 0.1
+# Data with a lower p-value do not fit, those with a higher one fit too well.
+UNLIKELY, LIKELY = 0.01, 0.99
 # The accuracy of a classifier below which samples are almost perfect.
-_PERFECT = 0.55
+PERFECT = 0.55
 # An end this many nats above the deepest one has less than a hundredth of its density.
-_POOR = 5.0
+POOR = 5.0
 # An image is close to the truth within this multiple of what the encoded truth itself misses.
-_CLOSE = 1.5
+CLOSE = 1.5
 
 
 def check_two_digits(cells: Cells) -> dict[str, Any]:
@@ -38,12 +38,7 @@ def check_two_digits(cells: Cells) -> dict[str, Any]:
     seen = [f"under `{model}` {name_digits(share)}" for model, share in shares.items()]
     form = "a 4 has {:.3f} and a 9 {:.3f} under `{}`"
     paper = [form.format(share[4], share[9], model) for model, share in shares.items()]
-    return {
-        "short": short,
-        "seen": "; ".join(seen),
-        "paper": "; ".join(paper),
-        "possible": POSSIBLE,
-    }
+    return {"short": short, "seen": "; ".join(seen), "paper": "; ".join(paper)}
 
 
 def check_weights(cells: Cells) -> dict[str, Any]:
@@ -64,12 +59,12 @@ def check_weights(cells: Cells) -> dict[str, Any]:
                 "excess": "-" if np.isnan(excess) else f"{excess:+.2f}",
             }
         )
-    right = under(each["error"] < _ROUGHLY for each in found)
+    right = under(each["error"] < ROUGHLY for each in found)
     short = "Roughly." if right else "No."
     if len(right) == 1:
         short = f"Roughly under {right[0]}, not under the other prior."
     form = "`{model}` | {theirs} | {ours} | {error:.2f} | {excess}"
-    return {"short": short, "roughly": _ROUGHLY, "rows": rows(form, found)}
+    return {"short": short, "rows": rows(form, found)}
 
 
 def check_data(cells: Cells) -> dict[str, Any]:
@@ -80,8 +75,8 @@ def check_data(cells: Cells) -> dict[str, Any]:
         for model, cell in by_model(cells, "posterior", corruption).items():
             p = cell["p_value"]
             line += f" {cell['chi_squared'] / cell['data']:.2f} | {p:.3f} |"
-            better += p > 1 - _UNLIKELY
-            if p < _UNLIKELY:
+            better += p > LIKELY
+            if p < UNLIKELY:
                 worse.append(f"`{corruption}` under `{model}` (p = {p:.2g})")
         lines.append(line)
     short, remark = "Yes.", ""
@@ -94,8 +89,6 @@ def check_data(cells: Cells) -> dict[str, Any]:
         )
     return {
         "short": f"Not always: not for {listed(worse)}." if worse else short,
-        "unlikely": _UNLIKELY,
-        "likely": 1 - _UNLIKELY,
         "rows": "\n".join(lines),
         "remark": remark,
     }
@@ -106,11 +99,10 @@ def check_flow(cells: Cells) -> dict[str, Any]:
     priors = by_model(cells, "prior")
     pairs = [(p["image_c2st_before"], p["image_c2st_after"]) for p in priors.values()]
     better = "yes" if all(after < before for before, after in pairs) else "no"
-    perfect = "yes" if all(after < _PERFECT for _, after in pairs) else "no"
+    perfect = "yes" if all(after < PERFECT for _, after in pairs) else "no"
     form = "{image_c2st_before:.3f} before the flow and {image_c2st_after:.3f} after it for `{m}`"
     return {
         "short": f"Better: {better}. Almost perfect: {perfect}.",
-        "perfect": _PERFECT,
         "accuracies": listed(form.format(m=model, **prior) for model, prior in priors.items()),
     }
 
@@ -126,7 +118,7 @@ def check_annealing(cells: Cells) -> dict[str, Any]:
             line = f"| `{model}` `{corruption}` | {found[VARIANTS[0]]['starts']} |"
             for variant, cell in found.items():
                 stalled = [not minimum for minimum in are_minima(cell)]
-                high = [end > deepest + _POOR for end in cell["ends"]]
+                high = [end > deepest + POOR for end in cell["ends"]]
                 stalls[variant] += stalled
                 poor[variant] += high
                 line += f" {sum(stalled)} | {sum(high)} |"
@@ -137,8 +129,6 @@ def check_annealing(cells: Cells) -> dict[str, Any]:
         "short": short,
         "stalled": stalled,
         "high": compare_pairs(*poor.values())[1],
-        "arrived": ARRIVED,
-        "poor": _POOR,
         "steps": listed(f"{number} steps on `{name}`" for name, number in steps.items()),
         "rows": "\n".join(lines),
     }
@@ -167,14 +157,14 @@ def check_truth(cells: Cells) -> dict[str, Any]:
     lines, close = [], []
     for corruption in EXPERIMENTS:
         found = by_model(cells, "posterior", corruption).values()
-        close += [cell["rms"] <= _CLOSE * cell["floor"] for cell in found]
+        close += [cell["rms"] <= CLOSE * cell["floor"] for cell in found]
         errors = " | ".join(f"{cell['rms']:.3f} ({cell['floor']:.3f})" for cell in found)
         further = cells[f"truth {corruption}"]
-        near = np.array(further["rms"]) / np.array(further["floor"]) <= _CLOSE
+        near = np.array(further["rms"]) / np.array(further["floor"]) <= CLOSE
         right = f"{sum(further['right'])} of {len(near)} | {sum(near)} of {len(near)}"
         lines.append(f"| `{corruption}` | {errors} | {right} |")
     short = "Yes, in all examples." if all(close) else f"In {sum(close)} of {len(close)} cases."
-    return {"short": short, "close": _CLOSE, "rows": "\n".join(lines)}
+    return {"short": short, "rows": "\n".join(lines)}
 
 
 def check_starts(cells: Cells) -> dict[str, Any]:

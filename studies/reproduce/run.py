@@ -1,6 +1,6 @@
 """`reproduce` measures everything that the page needs, cell by cell, and writes the page."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -15,37 +15,39 @@ from latentuq.likelihood.noise import GaussianNoise
 from latentuq.prior.vae import Decoder
 from latentuq.problem import InverseProblem
 from latentuq.problem.experiments import EXPERIMENTS
+from studies.baselines.adam import SHORT_STEPS, STEPS
 from studies.baselines.schedule import staged_rates
-from studies.baselines.svi import FAST, Family
+from studies.baselines.svi import FAST, PAPER, Family, Settings
 from studies.exact import exact_posterior, linear_prior
-from studies.reproduce import gaussians
+from studies.reproduce import gaussians, posteriors, variational
 from studies.reproduce.gaussians import Gaussian, gaussian_kl, read_gaussian
 from studies.reproduce.page import write_page
 from studies.reproduce.plan import (
-    ADAM_STEPS,
     FAMILIES,
+    MASKED,
     MODELS,
     NOISY,
     OURS,
     RATES,
     REPEATS,
     SEARCHED,
-    SETTINGS,
+    THEIRS,
     VARIANTS,
     Plan,
     load_models,
     true_image,
 )
-from studies.reproduce.posteriors import (
-    compare_image,
-    describe_digits,
-    measure_posterior,
-    measure_truths,
-)
 from studies.reproduce.recipe import run_recipe
-from studies.reproduce.variational import DIAGONALS, climb, measure_stability, measure_svi
 
 Cell = dict[str, Any]
+
+ADAM_STEPS: dict[str, Sequence[int]] = {MASKED: STEPS, NOISY: SHORT_STEPS}
+"""The steps of each stage of Adam, as published with each problem."""
+SETTINGS: dict[str, dict[Family, Settings]] = {
+    THEIRS: dict.fromkeys(FAMILIES, FAST),
+    OURS: PAPER,
+}
+"""The paper's own networks are nine times larger: its settings would take too long for them."""
 
 _DIRECTIONS = 3
 # The size of the Gaussian target, on which draws are compared with closed forms.
@@ -92,17 +94,17 @@ def make_jobs(plan: Plan) -> dict[str, Callable[[Cells], Cell]]:
     for model in MODELS:
         add("prior", _prior, model)
         for corruption in EXPERIMENTS:
-            add("posterior", measure_posterior, model, corruption)
+            add("posterior", posteriors.measure_posterior, model, corruption)
         for corruption, variant in product(SEARCHED, VARIANTS):
             add("recipe", _recipe, model, corruption, variant)
         add_dependent("gaussians", _gaussians, model)
     add("noise", _noise)
     for samples in REPEATS:
         add("samples", _samples, samples)
-    for diagonal, rate in product(DIAGONALS, RATES):
+    for diagonal, rate in product(variational.DIAGONALS, RATES):
         add("stability", _stability, diagonal, rate)
     for corruption in EXPERIMENTS:
-        add("truth", measure_truths, corruption)
+        add("truth", posteriors.measure_truths, corruption)
     for model in MODELS:
         for family in FAMILIES:
             add("svi", _svi, model, family)
@@ -135,7 +137,7 @@ def _recipe(plan: Plan, model: str, corruption: str, variant: str) -> Cell:
     key = plan.key(f"recipe {model} {corruption}")
     annealed, steps = variant == "annealed", ADAM_STEPS[corruption]
     cell = run_recipe(key, problem.log_density, problem.dim, annealed=annealed, steps=steps)
-    return cell | describe_digits(problem.prior, jnp.array(cell["draws"], jnp.float32))
+    return cell | posteriors.describe_digits(problem.prior, jnp.array(cell["draws"], jnp.float32))
 
 
 def _gaussians(plan: Plan, model: str, cells: Cells) -> Cell:
@@ -147,24 +149,23 @@ def _gaussians(plan: Plan, model: str, cells: Cells) -> Cell:
 def _svi(plan: Plan, model: str, family: Family) -> Cell:
     problem, key = plan.problem(model, NOISY), plan.key(f"svi {model} {family}")
     settings = SETTINGS[model][family]
-    cell = measure_svi(key, problem.log_density, problem.dim, family, settings)
-    return cell | compare_image(problem.prior, jnp.array(cell["mean"]), true_image(NOISY))
+    cell = variational.measure_svi(key, problem.log_density, problem.dim, family, settings)
+    mean = jnp.array(cell["mean"])
+    return cell | posteriors.compare_image(problem.prior, mean, true_image(NOISY))
 
 
 def _samples(plan: Plan, samples: int) -> Cell:
     """Full-rank SVI with the paper's steps and another number of draws for each."""
     problem = plan.problem(OURS, NOISY)
     settings = SETTINGS[OURS]["full-rank"]._replace(samples=samples)
-    runs = []
-    for repeat in range(REPEATS[samples]):
-        key = plan.key(f"samples {samples} {repeat}")
-        runs.append(measure_svi(key, problem.log_density, problem.dim, "full-rank", settings))
-    return {"runs": runs}
+    given = (problem.log_density, problem.dim, "full-rank", settings)
+    keys = [plan.key(f"samples {samples} {repeat}") for repeat in range(REPEATS[samples])]
+    return {"runs": [variational.measure_svi(key, *given) for key in keys]}
 
 
 def _stability(plan: Plan, diagonal: str, rate: float) -> Cell:
     problem, key = plan.problem(OURS, NOISY), plan.key("stability")
-    return measure_stability(key, problem.log_density, problem.dim, diagonal, rate)
+    return variational.measure_stability(key, problem.log_density, problem.dim, diagonal, rate)
 
 
 def _limit(plan: Plan, model: str, cells: Cells) -> Cell:
@@ -194,10 +195,10 @@ def _noise(plan: Plan) -> Cell:
     known = exact_posterior(problem)
     exact = Gaussian(known.mean, np.linalg.cholesky(known.covariance))
     keys, rates = jax.random.split(svi_key, 4), staged_rates(FAST.learning_rates, FAST.steps)
-    fits = climb(keys, problem.log_density, _DIM, rates, FAST.samples, "exponential")[:2]
-    means, factors = (np.asarray(part, np.float64) for part in fits)
+    given = (problem.log_density, _DIM, rates, FAST.samples, "exponential")
+    means, factors, _ = (np.asarray(part, np.float64) for part in variational.climb(keys, *given))
     plain = [gaussian_kl(Gaussian(*fit), exact) for fit in zip(means, factors, strict=True)]
-    path = measure_svi(svi_key, problem.log_density, _DIM, "full-rank", FAST)
+    path = variational.measure_svi(svi_key, problem.log_density, _DIM, "full-rank", FAST)
     return gaussians.measure_step_noise(step_key, problem.log_density, exact) | {
         "svi_kl": float(np.median(plain)),
         "path_kl": gaussian_kl(read_gaussian(path), exact),
