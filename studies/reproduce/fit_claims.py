@@ -37,7 +37,10 @@ def check_agreement(cells: Cells) -> dict[str, Any]:
         q = read_gaussian(svi)
         kl = [gaussians.gaussian_kl(read_gaussian(fit), q) for fit in fits]
         theirs, ours = map("{elbo:.2f} ± {elbo_error:.2f}".format_map, (svi, limit))
-        bounds.append(f"`{model}`: ELBO {ours} against {theirs}, KL(EL2O | SVI) {kl[0]:.2f} nats")
+        bounds.append(
+            f"Under `{model}` the ELBO is {ours} with EL2O and {theirs} with SVI, and"
+            f" KL(EL2O | SVI) is {kl[0]:.2f} nats"
+        )
         few.append(f"{kl[1]:.2f} from gradients and {kl[2]:.2f} from averaged Hessians (`{model}`)")
     short = f"Yes, within {max(gaps):.2f} nats of the ELBO."
     if not any(same):
@@ -49,7 +52,7 @@ def check_agreement(cells: Cells) -> dict[str, Any]:
         "short": short,
         "samples": cells[f"limit {OURS}"]["samples"],
         "iterations": cells[f"limit {OURS}"]["iterations"],
-        "bounds": "; ".join(bounds),
+        "bounds": ". ".join(bounds),
         "few": listed(few),
     }
 
@@ -100,7 +103,9 @@ def check_accuracy(cells: Cells) -> dict[str, Any]:
     for family in FAMILIES:
         reverse, forward = map(_where, better[family])
         words = f"{reverse} by {_REVERSE}, {forward} by {_FORWARD}"
-        shorts.append(f"Than {TITLES[family]}: {reverse if reverse == forward else words}.")
+        shorts.append(
+            f"More accurate than {TITLES[family]}: {reverse if reverse == forward else words}."
+        )
     form = "`{model}` | {title} | {loss:.2f} ± {error:.2f} | {score:.1f} ± {score_error:.1f}"
     form += " | {off:.2f} | {width:.2f} | {cost:.3f}"
     return {"short": " ".join(shorts), "ratios": listed(ratios), "rows": rows(form, found)}
@@ -140,8 +145,8 @@ def check_samples(cells: Cells) -> dict[str, Any]:
     single = [str(each["samples"]) for each in found if each["runs"] == 1]
     once = ""
     if single:
-        once = f"With {listed(single)} draws there is one run{' each' * (len(single) > 1)}, and"
-        once += " the errors, those of the ELBO's estimate, know nothing of the scatter of runs."
+        once = f"With {listed(single)} draws there is one run{' each' * (len(single) > 1)}, and the"
+        once += " errors are those of the ELBO's estimate, without the scatter between runs."
     form = "{samples} | {runs} | {loss:.3f} | {range} | {off:.2f} | {cost:.2f}"
     return {
         "short": short,
@@ -167,11 +172,13 @@ def check_stability(cells: Cells) -> dict[str, Any]:
             found.append(cell | {"diagonal": diagonal, "rate": rate, "end": end})
     finite = [fit["finite"] for fit in by_model(cells, "svi", "full-rank").values()]
     steps, samples = found[0]["steps"], found[0]["samples"]
-    short = f"Not seen in {steps} steps under `{OURS}`."
+    short = f"No instability was seen in {steps} steps under `{OURS}`."
     if bad[RATES[0]] or not all(finite):
         short = "Yes."
     elif any(bad.values()):
-        short = f"Not at the paper's learning rate of {RATES[0]:g}; at higher ones it can be."
+        short = (
+            f"Not at the paper's learning rate of {RATES[0]:g}; at higher ones it can be unstable."
+        )
     best = cells[f"svi {OURS} full-rank"]["elbo"]
     below = {rate: best - np.mean(elbos) for rate, elbos in ends.items() if elbos}
     slow = [f"{rate:g} by {gap:.0f} nats" for rate, gap in below.items() if gap > _BELOW]

@@ -72,7 +72,7 @@ def make_parts(cells: Cells, setup: dict[str, Any], command: str) -> list[str]:
         "models": models,
         "read": _read(cells),
         "recipe": _recipe(cells),
-        "ends": "; ".join(_ends(cells, model) for model in MODELS),
+        "ends": " ".join(_ends(cells, model) for model in MODELS),
         "svi_draws": listed(f"{fit['samples']} draws per step under `{m}`" for m, fit in draws),
         "numbers": make_rows(cells),
         "summary": "{summary}",
@@ -111,8 +111,9 @@ def _recipe(cells: Cells) -> str:
     if not recipe["classes"]:
         return "The paper's recipe found no minimum, so the first panel is empty."
     return (
-        f"First the paper's recipe with its networks: {recipe['minima']} minima, and in draws of"
-        f" their Laplace mixture {name_digits(recipe['classes'])}."
+        f"The first panel shows the paper's recipe with its networks: it found {recipe['minima']}"
+        " minima, and in draws of their Laplace mixture a classifier sees"
+        f" {name_digits(recipe['classes'])}."
     )
 
 
@@ -122,12 +123,12 @@ def _ends(cells: Cells, model: str) -> str:
     ours = np.array(cells[f"posterior {model} {MASKED}"]["ends"])
     near = min(min(recipe["ends"]), ours.min()) + 1
     return (
-        f"`{model}`: {sum(end < near for end in recipe['ends'])} of {recipe['starts']} starts of"
-        f" Adam end within 1 nat of the deepest end; {sum(recipe['definite'])} end with a positive"
-        f" definite Hessian, {sum(are_minima(recipe))} of them where a Newton step would gain less"
-        f" than {ARRIVED:g} nats, and the recipe tells {recipe['minima']} separate minima; of our"
-        f" first {len(ours)} descents from the prior with a finite end {int(np.sum(ours < near))}"
-        " end within 1 nat"
+        f"Under `{model}`, {sum(end < near for end in recipe['ends'])} of {recipe['starts']} starts"
+        f" of Adam end within 1 nat of the deepest end, {sum(recipe['definite'])} end with a"
+        f" positive definite Hessian, {sum(are_minima(recipe))} of them where a Newton step would"
+        f" gain less than {ARRIVED:g} nats, and the recipe tells {recipe['minima']} minima apart."
+        f" Of our first {len(ours)} descents from the prior with a finite end,"
+        f" {int(np.sum(ours < near))} end within 1 nat of the deepest end."
     )
 
 
@@ -143,5 +144,5 @@ def _verdicts(cells: Cells) -> dict[str, str]:
             if word == "unreliable":
                 doubtful.append(f"`{name}` under `{model}`: {cell['verdict']}")
     form = "{of} | {verdict} | {relevant_modes} | {khat} | {log_evidence_error:.3f} | {starts}"
-    care = "To be taken with care: " + "; ".join(doubtful) if doubtful else ""
+    care = "These answers are to be taken with care: " + "; ".join(doubtful) if doubtful else ""
     return {"verdicts": rows(form + " | {seconds:.0f}", found), "doubtful": care}

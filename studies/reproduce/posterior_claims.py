@@ -82,10 +82,10 @@ def check_data(cells: Cells) -> dict[str, Any]:
     short, remark = "Yes.", ""
     if better:
         cases = "1 case" if better == 1 else f"{better} cases"
-        short = f"Yes; in {cases} more closely than the stated error, too large there."
+        short = f"Yes; in {cases} more closely than the stated error, which is too large there."
         remark = (
-            "One scalar sigma is too large for the black border, and an inflated error (the"
-            " default prior's) is meant to be."
+            "One scalar sigma is too large for the black border, and the error of the default prior"
+            " is inflated on purpose."
         )
     return {
         "short": f"Not always: not for {listed(worse)}." if worse else short,
@@ -142,11 +142,11 @@ def compare_pairs(annealed: Sequence[bool], plain: Sequence[bool]) -> tuple[str,
     pairs = list(zip(annealed, plain, strict=True))
     first, second = pairs.count((True, False)), pairs.count((False, True))
     p = binomtest(first, first + second).pvalue if first + second else 1.0
-    short = "No difference that so many starts could show."
+    short = "There is no difference that so many starts could show."
     if not any(annealed) and not any(plain):
         short = "There was nothing to avoid: no start stalled, with it or without."
     elif p < 0.05:
-        short = "Yes." if first < second else "No, the reverse."
+        short = "Yes." if first < second else "No, it makes it stall more often."
     shown = f"{p:.2f}" if p >= 0.01 else f"{p:.1g}"
     counts = f"{sum(annealed)} of {len(pairs)} with annealing, {sum(plain)} without"
     return short, f"{counts} (McNemar's p = {shown})"

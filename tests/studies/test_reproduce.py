@@ -133,9 +133,9 @@ def test_two_digits(theirs, ours, answer, cells):
         (0, 0, 0, "nothing to avoid"),
         # 2 / 2^6 = 0.03 and 2 / 2^5 = 0.06.
         (3, 0, 6, "Yes."),
-        (3, 6, 0, "reverse"),
-        (0, 0, 5, "No difference"),
-        (9, 0, 0, "No difference"),
+        (3, 6, 0, "stall more often"),
+        (0, 0, 5, "no difference"),
+        (9, 0, 0, "no difference"),
     ],
 )
 def test_paired_starts_are_compared_by_a_test(both, annealed, plain, answer):
@@ -206,11 +206,11 @@ def test_both_divergences_judge_the_accuracy(cells):
     # As Gaussians of one width, those nearer to the draws fit them better.
     make_fits(cells, svi_mean=0.0)
     assert fit_claims.check_accuracy(cells)["short"] == (
-        "Than mean-field SVI: no. Than full-rank SVI: no."
+        "More accurate than mean-field SVI: no. More accurate than full-rank SVI: no."
     )
     make_fits(cells, svi_mean=3.0)
     mixed = fit_claims.check_accuracy(cells)["short"]
-    assert "Than full-rank SVI: no by KL(q given p), yes by KL(p given q)." in mixed
+    assert "than full-rank SVI: no by KL(q given p), yes by KL(p given q)." in mixed
     cells[f"svi {OURS} full-rank"]["elbo"] = -2.0
     found = fit_claims.check_accuracy(cells)
     wanted = "full-rank SVI: under `mnist` only by KL(q given p), yes by KL(p given q)."
@@ -257,7 +257,8 @@ def test_instability_and_slowness_are_named(cells):
     make_fits(cells, 0.0)
     change(cells, "stability", broken=0, fallen=0, elbos=[-3.0] * 4, steps=600)
     found = fit_claims.check_stability(cells)
-    assert (found["short"], found["unfinished"]) == ("Not seen in 600 steps under `mnist`.", "")
+    assert found["short"] == "No instability was seen in 600 steps under `mnist`."
+    assert found["unfinished"] == ""
     cells[f"stability softplus {RATES[-1]:g}"]["broken"] = 2
     assert "higher ones" in fit_claims.check_stability(cells)["short"]
     for diagonal in DIAGONALS:
@@ -376,7 +377,7 @@ def test_doubtful_answers_are_named(cells):
     assert "with care" not in " ".join(make_parts(cells, SETUP, ""))
     change(cells, f"posterior {OURS} blur", verdict="unreliable: because.", khat=None)
     parts = make_parts(cells, SETUP, "")
-    assert "To be taken with care: `blur` under `mnist`: unreliable: because." in parts[-1]
+    assert "are to be taken with care: `blur` under `mnist`: unreliable: because." in parts[-1]
     assert "| `mnist` `blur` | unreliable | 1 | - |" in parts[-2]
 
 
