@@ -143,7 +143,8 @@ def calibration(
     if not write:
         chosen = Study(study, corruption, model_error, method)
         run_calibration(chosen, load_prior(model), problems, output, seed, _report)
-    typer.echo(f"Wrote {write_calibration(output, output.with_suffix('.md'))}")
+    page = output.resolve().with_name(f"{output.resolve().name}.md")
+    typer.echo(f"Wrote {write_calibration(output, page)}")
 
 
 @app.command()
