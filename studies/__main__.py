@@ -11,7 +11,7 @@ import typer
 
 from latentuq import UserError
 from latentuq.cli.seeds import seed_option
-from latentuq.core.cells import Cells, read_cells, run_cells
+from latentuq.core.cells import read_cells, run_cells
 from studies.pages import RESULTS, write_page
 
 MEASURED = {
@@ -144,26 +144,19 @@ def calibration(
         chosen = Study(study, corruption, model_error, method)
         run_calibration(chosen, load_prior(model), problems, output, seed, _report)
     page = output.resolve().with_name(f"{output.resolve().name}.md")
-    typer.echo(f"Wrote {write_calibration(output, page)}")
+    place = "" if output == RESULTS / "calibration" else f" -o {output}"
+    command = f"python -m studies calibration --write{place}"
+    typer.echo(f"Wrote {write_calibration(output, page, command)}")
 
 
 @app.command()
 def reproduce(output: Output = RESULTS, seed: Seed = 0) -> None:
     """The paper's figures, numbers and claims."""
-    typer.echo(f"Wrote {_reproduce(output, seed)}")
-
-
-def _reproduce(output: Path, seed: int) -> Path:
     from latentuq.core.compilation import keep_compiled
-    from latentuq.core.files import make_folder
-    from studies.reproduce.page import write_page
-    from studies.reproduce.run import Plan, load_models, make_setup, run_cells
+    from studies.reproduce.run import reproduce as run
 
     keep_compiled()
-    make_folder(output)
-    plan = Plan(load_models(), seed)
-    cells: Cells = run_cells(plan, output / "paper.json", _report)
-    return write_page(cells, make_setup(plan), plan, output, _command())
+    typer.echo(f"Wrote {run(output, seed, _command(), _report)}")
 
 
 @app.command()
