@@ -143,17 +143,20 @@ def calibration(
     if not write:
         chosen = Study(study, corruption, model_error, method)
         run_calibration(chosen, load_prior(model), problems, output, seed, _report)
-    typer.echo(f"Wrote {write_calibration(output, output.with_suffix('.md'))}")
+    page = output.resolve().with_name(f"{output.resolve().name}.md")
+    place = "" if output == RESULTS / "calibration" else f" -o {output}"
+    command = f"python -m studies calibration --write{place}"
+    typer.echo(f"Wrote {write_calibration(output, page, command)}")
 
 
 @app.command()
 def reproduce(output: Output = RESULTS, seed: Seed = 0) -> None:
     """The paper's figures, numbers and claims."""
     from latentuq.core.compilation import keep_compiled
-    from studies.reproduce.run import reproduce as put_to_the_test
+    from studies.reproduce.run import reproduce as run
 
     keep_compiled()
-    typer.echo(f"Wrote {put_to_the_test(output, seed, _command(), _report)}")
+    typer.echo(f"Wrote {run(output, seed, _command(), _report)}")
 
 
 @app.command()

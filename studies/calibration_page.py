@@ -36,13 +36,13 @@ _DOUBTFUL = 0.1
 Studies = dict[Study, Rows]
 
 
-def write_calibration(folder: Path, page: Path) -> Path:
+def write_calibration(folder: Path, page: Path, command: str) -> Path:
     """Writes the page, and its figures beside it."""
     studies, alarms, models = read_studies(folder)
     if not studies and not alarms:
         raise UserError(f"There are no rows of a study in {folder}.")
     figures = save_figures(studies, page)
-    source = f"""Written by `python -m studies calibration --write` from the rows in
+    source = f"""Written by `{command}` from the rows in
 [{folder.name}]({folder.name}), prior {", ".join(f"`{model}`" for model in models)}.
 `python -m studies calibration --study ...` measures a study, and continues one that is there."""
     write_text(

@@ -30,7 +30,7 @@ from jaxtyping import Array, Bool, Float, Key
 from latentuq import GaussianNoise, InverseProblem, Mask
 from latentuq.core.compilation import bounded_jit
 from latentuq.inference.result import Counts
-from studies.baselines.encoding import check_encoder, gaussian_log_prob, to_base, to_latent
+from studies.baselines.encoding import gaussian_log_prob, to_base, to_latent
 from studies.baselines.result import BaselineResult
 from studies.baselines.timing import Timer
 
@@ -63,7 +63,6 @@ def pseudo_gibbs(
         steps: The number of steps that are kept of each; draws are returned chain by chain.
         burn_in: The number of steps before them.
     """
-    check_encoder(problem.prior, "Pseudo-Gibbs")
     problem = _with_likelihood_error(problem)
     start_key, run_key = jax.random.split(key)
     timer = Timer()
@@ -88,7 +87,6 @@ def metropolis_within_gibbs(
     pseudo-Gibbs, without which those that start where the encoder is of no use stay there. All
     else is as in `pseudo_gibbs`.
     """
-    check_encoder(problem.prior, "Metropolis-within-Gibbs")
     problem = _with_likelihood_error(problem)
     start_key, warm_up_key, run_key = jax.random.split(key, 3)
     timer = Timer()

@@ -21,7 +21,7 @@ class BaselineResult:
         draws: Equally weighted draws.
         log_evidence: An estimate of the logarithm of the density's integral; None if the method has
             none.
-        log_evidence_error: Its standard error; None if one run cannot tell.
+        log_evidence_error: The standard error of that; None if one run cannot tell.
         seconds: Time of the computation, without compilation.
         compile_seconds: Time of tracing and compilation.
         gradients: Gradients evaluated.

@@ -56,19 +56,15 @@ def summarise(cells: Cells) -> Found:
 
 def _medians(runs: list[dict[str, Any]]) -> Medians:
     row = Medians(runs=runs)
-    sized = [run | {"evidence_gap": _magnitude(run.get("evidence_gap"))} for run in runs]
     for name in {name: None for run in runs for name in run}:
-        values = [run[name] for run in sized if isinstance(run.get(name), int | float)]
+        values = [run[name] for run in runs if isinstance(run.get(name), int | float)]
         if values:
-            row[name] = float(np.median(values))
+            # The gap of the evidence has a sign, which does not matter.
+            row[name] = float(np.median(np.abs(values) if name == "evidence_gap" else values))
     row["compile_seconds"] = max(run["compile_seconds"] for run in runs)
     row["thousand_gradients"] = row["gradients"] / 1e3
     row["million_evaluations"] = row["forward_equivalents"] / 1e6
     return row
-
-
-def _magnitude(value: float | None) -> float | None:
-    return None if value is None else abs(value)
 
 
 def write_bench(cells: Cells, setup: dict[str, Any], folder: Path, command: str) -> Path:

@@ -39,7 +39,7 @@ class Masses(NamedTuple):
 
     Attributes:
         values: The masses.
-        errors: Their standard errors.
+        errors: The standard errors of the masses.
         khat: The shape of the tail of the weights: above 0.7 the errors mean nothing.
     """
 

@@ -85,5 +85,5 @@ def test_same_key_same_answer(problem, pseudo):
 @pytest.mark.parametrize("method", METHODS)
 def test_an_encoder_is_needed(method):
     problem = make_problem(linear_prior(jax.random.key(0), DIM, SHAPE), HALF)
-    with pytest.raises(UserError, match="needs the VAE's encoder"):
+    with pytest.raises(UserError, match="has no encoder"):
         run(method, problem)

@@ -74,7 +74,7 @@ def test_same_key_same_answer(problem, result):
 
 def test_an_encoder_is_needed():
     problem = make_problem(linear_prior(jax.random.key(0), DIM, SHAPE), HALF)
-    with pytest.raises(UserError, match="needs the VAE's encoder"):
+    with pytest.raises(UserError, match="has no encoder"):
         run(problem)
 
 

@@ -51,7 +51,7 @@ def test_the_page_shows_what_the_rows_say(tmp_path):
     rows = [row] * 20 + [other] * 20
     setup = MODEL | {"study": "alarms", "model_error": "low-rank"}
     write_rows(folder / "alarms-low-rank.json", setup, rows)
-    page = write_calibration(folder, tmp_path / "calibration.md").read_text()
+    page = write_calibration(folder, tmp_path / "calibration.md", "a command").read_text()
     assert page.count("80.0 ± 0.0") >= 4
     assert "| simulated `blur` | mean-field | 20 |" in page
     assert "| simulated `blur` | latentuq | 20 |" in page
@@ -63,8 +63,8 @@ def test_the_page_shows_what_the_rows_say(tmp_path):
 
 def test_an_empty_folder_and_a_strange_file_are_named(tmp_path):
     with pytest.raises(UserError, match="no rows of a study"):
-        write_calibration(tmp_path, tmp_path / "page.md")
+        write_calibration(tmp_path, tmp_path / "page.md", "a command")
     (tmp_path / "strange.json").write_text('{"setup": {"study": 3}, "cells": {}}')
     with pytest.raises(UserError, match=r"strange\.json is not a file of a calibration study"):
-        write_calibration(tmp_path, tmp_path / "page.md")
+        write_calibration(tmp_path, tmp_path / "page.md", "a command")
     assert not (tmp_path / "page.md").exists()

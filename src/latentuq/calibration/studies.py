@@ -88,8 +88,8 @@ def run_study(
     Args:
         study: What to measure.
         prior: A trained prior.
-        problems: How many problems the file shall have.
-        folder: Where the file `NAME-OF-THE-STUDY.json` is or will be.
+        problems: The number of problems that the file shall have.
+        folder: The folder of the file, which is named after the study.
         seed: The seed of the problems and of the inference.
         report: This is called with the number of each new problem and its row.
         infer: What draws from the posterior, named by `study.method`.
