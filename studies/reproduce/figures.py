@@ -19,7 +19,7 @@ from studies.reproduce.gaussians import EL2O, LAPLACE, TITLES
 from studies.reproduce.plan import FAMILIES, MASKED, MODELS, NOISY, OURS, THEIRS, Plan, true_image
 from studies.reproduce.recipe import are_minima
 
-STYLE = {
+STYLE: dict[Any, Any] = {
     "axes.titlesize": 9,
     "axes.labelsize": 9,
     "xtick.labelsize": 8,
