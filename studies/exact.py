@@ -12,11 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from latentuq.core.errors import UserError
+from latentuq import GenerativePrior, InverseProblem, UserError
 from latentuq.forward import to_matrix
 from latentuq.likelihood import GaussianLikelihood, SignalDependentLikelihood
-from latentuq.prior import Card, GenerativePrior, ModelError, make_model_error
-from latentuq.problem import InverseProblem
+from latentuq.prior import Card, ModelError, make_model_error
 
 
 class LinearDecoder(eqx.Module):
