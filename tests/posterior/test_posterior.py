@@ -39,9 +39,9 @@ def post(problem):
 
 def conditional_mean(problem, u):
     """E[x | u, y]: what a draw is without the random part of its errors."""
-    decoded = problem.prior.generate(u)
-    gain = problem.prior.model_error.gain_at(decoded)
-    return decoded + problem._correction(decoded, jnp.zeros(problem.y.shape), gain)
+    decoded, likelihood = problem.prior.generate(u), problem.likelihood
+    gain = likelihood.image_error.gain_at(decoded)
+    return decoded + likelihood.correction(decoded, jnp.zeros_like(likelihood.data.y), gain)
 
 
 class TestMaps:
