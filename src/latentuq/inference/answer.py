@@ -65,7 +65,7 @@ def assemble(
     preview: bool,
 ) -> Inference:
     """Weighs the modes, heaviest first, and writes the verdict."""
-    dtype, minimum = draws.draws.dtype, membership.minima
+    dtype = draws.draws.dtype
     weights, errors = weigh(proposal, draws, membership)
     order = np.argsort(-np.nan_to_num(weights), kind="stable")
     weights, errors = weights[order], errors[order]
@@ -84,7 +84,7 @@ def assemble(
         ess=float(draws.ess),
         evidence_error=float(draws.log_evidence_error),
         starts=len(found.values),
-        found_mode=minimum,
+        found_mode=membership.minima,
         missed_mass=missed,
         lost=probes.lost,
         rounds=climbs,
