@@ -2,7 +2,7 @@
 
 import io
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -235,9 +235,11 @@ FIGURES: dict[str, Callable[[Content], Any]] = {
 """Every figure by the name of its file."""
 
 
-def save_figures(content: Content, folder: Path, names: Iterable[str]) -> dict[str, str]:
-    """Writes figures as PNG and SVG into a folder, and returns the text of the latter by name."""
-    return {name: save_figure(FIGURES[name](content), folder / f"{name}.png") for name in names}
+def save_figures(content: Content, folder: Path) -> dict[str, str]:
+    """Writes all figures as PNG and SVG into a folder; returns the text of the latter by name."""
+    return {
+        name: save_figure(draw(content), folder / f"{name}.png") for name, draw in FIGURES.items()
+    }
 
 
 def save_figure(figure: Any, path: Path) -> str:
