@@ -225,3 +225,13 @@ def test_what_cannot_be_compared_or_studied_leaves_nothing_behind(arguments, mes
     assert err.startswith(f"latentuq: {message}")
     assert len(err.splitlines()) == 1
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"), [("latentuq recon", "reconstruct"), ("latentuq demo --bu", "--budget")]
+)
+def test_shells_complete_commands_and_flags(words, completed, tmp_path, monkeypatch):
+    monkeypatch.setenv("_LATENTUQ_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(words.count(" ")))
+    assert run(cwd=tmp_path) == (0, f"{completed}\n", "")

@@ -4,6 +4,15 @@ import shlex
 import sys
 from typing import TYPE_CHECKING
 
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+
 if TYPE_CHECKING:
     from latentuq.app.progress import Event
 
@@ -16,17 +25,16 @@ def this_command() -> str:
 class Bar:
     """A line that says what is going on, where people look; it goes when the work is done."""
 
-    def __init__(self, quiet: bool):
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
+    def __init__(self, quiet: bool = False):
+        console = Console(stderr=True)
         self.progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
+            TaskProgressColumn(),
             TimeElapsedColumn(),
-            console=Console(stderr=True),
+            console=console,
             transient=True,
-            disable=quiet or not sys.stderr.isatty(),
+            disable=quiet or not console.is_terminal,
         )
         self.task = self.progress.add_task("Starting.", total=None)
 
@@ -42,3 +50,7 @@ class Bar:
         if event.fraction is not None:
             self.progress.update(self.task, completed=event.fraction, total=1.0)
         self.progress.update(self.task, description=event.message)
+
+    def count(self, message: str, done: int, total: int | None) -> None:
+        """Shows how much of one thing has been done, such as the bytes of a download."""
+        self.progress.update(self.task, description=message, completed=done, total=total)

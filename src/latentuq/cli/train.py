@@ -10,6 +10,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 from latentuq.cli.flags import with_flags
 from latentuq.cli.models import print_metrics
@@ -99,15 +107,6 @@ def train(
 @contextmanager
 def _progress_bar() -> Iterator[OnProgress]:
     """Shows stage, loss, ELBO, speed and time left on standard error."""
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        TaskProgressColumn,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
     console = Console(stderr=True)
     if not console.is_terminal:
         yield _log_lines()

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from latentuq.report.content import Content
-from latentuq.report.figures import data_range, heat_range
+from latentuq.report.figures import overview_panels
 from latentuq.report.html import picture, wrap
-from latentuq.report.palette import grey_pixels, heat_pixels, mode_colour
+from latentuq.report.palette import grey_pixels, mode_colour
 
 # Modes in a row of the index.
 _MOST_MODES = 4
@@ -45,15 +45,10 @@ def make_index(title: str, introduction: str, entries: Sequence[Entry]) -> str:
 
 def _row(entry: Entry) -> str:
     content, name = entry.content, html.escape(entry.name)
-    high = heat_range(content)
     shown = [
-        picture(grey_pixels(content.data, *data_range(content.data)), "data"),
-        picture(grey_pixels(content.map_image), "most probable"),
-        picture(grey_pixels(content.mean), "mean"),
-        picture(heat_pixels(content.std, high), f"standard deviation, 0 to {high:.2f}"),
+        picture(panel.pixels, ", ".join(filter(None, (panel.name, panel.note))))
+        for panel in overview_panels(content)
     ]
-    if content.truth is not None:
-        shown.append(picture(grey_pixels(content.truth), "truth"))
     modes = "".join(
         f'<div style="--mode: {mode_colour(place)}">'
         f"{picture(grey_pixels(card.image), f'{card.weight:.1%}')}</div>"
