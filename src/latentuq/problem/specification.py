@@ -36,6 +36,19 @@ Find = Callable[[str], Any]
 
 _KNOWN = ("format", "prior", "model_error", "y", "operator", "noise")
 _NOISES = ("std", "variance", "covariance")
+# Without any operator the image itself is observed, without noise the data are exact.
+_IDENTITY = ({"kind": "gain", "gain": 1.0},)
+_NONE = {"std": 0.0}
+# The kind and the parameter that each flag stands for, in the order in which operators act.
+_OPERATOR_FLAGS = {
+    "gain": ("gain", "gain"),
+    "blur": ("blur", "psf"),
+    "downsample": ("downsample", "n"),
+    "angles": ("projection", "angles"),
+    "matrix": ("matrix", "a"),
+    "mask": ("mask", "mask"),
+    "quality": ("quality", "flags"),
+}
 _NOISE_FLAGS = {"noise": "std", "variance": "variance", "covariance": "covariance"}
 
 
@@ -44,16 +57,15 @@ class Specification:
     """Operators, noise, and where they are given the prior and the data.
 
     Attributes:
-        operators: One table per operator, the one that acts first in front; without any, the image
-            itself is observed.
+        operators: One table per operator, the one that acts first in front.
         noise: One of std, variance and covariance; the std may be "auto".
         prior: The name or the model file of the prior.
         model_error: The name of the prior's model error that is to be used.
         y: The data, or the file that holds them.
     """
 
-    operators: Sequence[Table] = ()
-    noise: Table = field(default_factory=lambda: {"std": 0.0})
+    operators: Sequence[Table] = _IDENTITY
+    noise: Table = field(default_factory=lambda: _NONE)
     prior: str | None = None
     model_error: str | None = None
     y: Path | Float[np.ndarray, "*data"] | None = None
@@ -74,11 +86,12 @@ class Specification:
             return cls.read(path)
         if "boundary" in given and "blur" not in given:
             raise UserError("--boundary belongs to a blur: give --blur too.")
-        noises = [name for name in _NOISE_FLAGS if name in given]
+        noises = [flag for flag in _NOISE_FLAGS if flag in given]
         if len(noises) > 1:
             raise UserError(f"Give --{' or --'.join(noises)}, not both.")
-        noise = {_NOISE_FLAGS[name]: _numbers_or_file(given[name]) for name in noises}
-        return cls([*_operators_of_flags(given)], noise or {"std": 0.0})
+        noise = {_NOISE_FLAGS[flag]: _numbers(given[flag]) for flag in noises}
+        operators = [_table_of_flag(flag, given) for flag in _OPERATOR_FLAGS if flag in given]
+        return cls.from_dict({"operator": operators or [*_IDENTITY], "noise": noise or _NONE}, Path)
 
     @classmethod
     def read(cls, path: str | Path) -> "Specification":
@@ -155,52 +168,35 @@ class Specification:
 
     def build(self, shape: tuple[int, ...]) -> tuple[Operator, GaussianNoise | None]:
         """Makes the operator for images of one shape, and the noise; None if it is unknown."""
-        operator = _compose(self.operators or [{"kind": "gain", "gain": 1.0}]).bind(shape)
+        operator = _compose(self.operators).bind(shape)
         return operator, None if self.noise_is_unknown else GaussianNoise(**self.noise)
 
 
-def _operators_of_flags(given: Mapping[str, Any]) -> Sequence[Table]:
-    """The tables of all flags that describe an operator, in the order in which they act."""
-    tables: list[Table] = []
-    if "gain" in given:
-        tables.append({"kind": "gain", "gain": _numbers_or_file(given["gain"])})
-    if "blur" in given:
-        tables.append(_blur_of_flag(given["blur"]) | {"boundary": given.get("boundary", "zero")})
-    if "downsample" in given:
-        tables.append({"kind": "downsample", "n": given["downsample"]})
-    if "angles" in given:
-        angles = _numbers_or_file(given["angles"])
-        tables.append(
-            {"kind": "projection", "angles": [angles] if isinstance(angles, float) else angles}
-        )
-    if "matrix" in given:
-        tables.append({"kind": "matrix", "a": Path(given["matrix"])})
-    if "mask" in given:
-        tables.append({"kind": "mask", "mask": _value("mask", given["mask"], Path)})
-    if "quality" in given:
-        tables.append({"kind": "quality", "flags": Path(given["quality"])})
-    return tables
-
-
-def _blur_of_flag(text: str) -> dict[str, Any]:
-    """Reads `SIGMA`, `SIGMA,SIZE` or the name of a kernel's file."""
-    found = _numbers_or_file(text)
-    if isinstance(found, Path):
-        return {"kind": "blur", "psf": found}
-    sigma, *sides = [found] if isinstance(found, float) else found
+def _table_of_flag(flag: str, given: Mapping[str, Any]) -> Table:
+    """The operator that a flag describes; a blur is `SIGMA`, `SIGMA,SIZE` or a kernel's file."""
+    kind, name = _OPERATOR_FLAGS[flag]
+    value = _numbers(given[flag])
+    if flag == "angles" and isinstance(value, float):
+        value = [value]
+    if flag != "blur":
+        return {"kind": kind, name: value}
+    table = {"kind": kind, "boundary": given.get("boundary", "zero")}
+    if isinstance(value, str):
+        return table | {name: value}
+    sigma, *sides = value if isinstance(value, list) else [value]
     if len(sides) > 1 or not all(side.is_integer() for side in sides):
-        raise UserError(f"--blur {text} is neither SIGMA nor SIGMA,SIZE nor a file.")
-    return {"kind": "blur", "sigma": sigma, **({"size": int(sides[0])} if sides else {})}
+        raise UserError(f"--blur {given[flag]} is neither SIGMA nor SIGMA,SIZE nor a file.")
+    return table | {"sigma": sigma, "size": int(sides[0]) if sides else None}
 
 
-def _numbers_or_file(text: str | Path) -> float | list[float] | str | Path:
-    """Reads `1.5`, `0,45,90`, `auto` or the name of a file."""
-    if text == AUTO:
-        return AUTO
+def _numbers(given: Any) -> Any:
+    """The numbers of `1.5` or `0,45,90`; any other text and numbers stay as they are."""
+    if isinstance(given, int):
+        return given
     try:
-        numbers = [float(part) for part in str(text).split(",")]
+        numbers = [float(part) for part in str(given).split(",")]
     except ValueError:
-        return Path(text)
+        return str(given)
     return numbers[0] if len(numbers) == 1 else numbers
 
 

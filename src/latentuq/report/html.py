@@ -85,11 +85,16 @@ def picture(pixels: UInt8[np.ndarray, "height width 3"], caption: str = "", text
     return f"<figure>{image}{note}</figure>"
 
 
-def _overview(content: Content, remarks: Sequence[str]) -> str:
-    shown = [
+def overview_pictures(content: Content) -> list[str]:
+    """The panels of the overview with their captions."""
+    return [
         picture(panel.pixels, "<br>".join(filter(None, (panel.name, panel.note))))
         for panel in overview_panels(content)
     ]
+
+
+def _overview(content: Content, remarks: Sequence[str]) -> str:
+    shown = overview_pictures(content)
     if content.data.ndim != 2:
         shown.insert(0, _plot(render_svg(draw_data(content)), "data"))
     missing = content.data.ndim == 2 and np.isnan(content.data).any()

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from latentuq.report.content import Content
-from latentuq.report.figures import overview_panels
-from latentuq.report.html import picture, wrap
+from latentuq.report.html import overview_pictures, picture, wrap
 from latentuq.report.palette import grey_pixels, mode_colour
 
 # Modes in a row of the index.
@@ -17,9 +16,9 @@ class Entry(NamedTuple):
     """A report in the index.
 
     Attributes:
-        name: Heading, and the folder of the report.
-        summary: One sentence.
-        note: Another one, about the answer.
+        name: The heading, and the name of the report's folder.
+        summary: A sentence on the problem.
+        note: A sentence on the answer.
         verdict: Its first word.
         content: What the report shows.
     """
@@ -35,9 +34,9 @@ def make_index(title: str, introduction: str, entries: Sequence[Entry]) -> str:
     """The page: data, most probable image, mean, standard deviation, truth and modes of each.
 
     Args:
-        title: Of the page.
-        introduction: A paragraph.
-        entries: The reports.
+        title: The title of the page.
+        introduction: The paragraph below it.
+        entries: The reports, in the order of the page.
     """
     rows = "".join(_row(entry) for entry in entries)
     return wrap(title, f"<p>{html.escape(introduction)}</p>{rows}")
@@ -45,10 +44,6 @@ def make_index(title: str, introduction: str, entries: Sequence[Entry]) -> str:
 
 def _row(entry: Entry) -> str:
     content, name = entry.content, html.escape(entry.name)
-    shown = [
-        picture(panel.pixels, ", ".join(filter(None, (panel.name, panel.note))))
-        for panel in overview_panels(content)
-    ]
     modes = "".join(
         f'<div style="--mode: {mode_colour(place)}">'
         f"{picture(grey_pixels(card.image), f'{card.weight:.1%}')}</div>"
@@ -58,7 +53,7 @@ def _row(entry: Entry) -> str:
         f'<section class="entry"><h2><a href="{name}/report.html">{name}</a>'
         f" <small>{html.escape(entry.verdict)}</small></h2>"
         f"<p>{html.escape(entry.summary)}</p>"
-        f'<div class="row large">{"".join(shown)}</div>'
+        f'<div class="row large">{"".join(overview_pictures(content))}</div>'
         f'<p class="note">Modes and their probabilities. {html.escape(entry.note)}</p>'
         f'<div class="modes">{modes}</div>'
         "</section>\n"
