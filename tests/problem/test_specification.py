@@ -86,6 +86,13 @@ def test_a_client_cannot_name_files(entry):
         Specification.from_dict(table)
 
 
+def test_a_client_names_embedded_models_only():
+    table = {"operator": [{"kind": "downsample", "n": 2}], "noise": {"std": 0.1}}
+    assert Specification.from_dict(table | {"prior": "mnist"}).prior == "mnist"
+    with pytest.raises(UserError, match="no embedded model '/home/me/m.safetensors'"):
+        Specification.from_dict(table | {"prior": "/home/me/m.safetensors"})
+
+
 def test_files_are_read_when_that_is_asked_for_and_not_before(tmp_path):
     specification = Specification.from_flags({"gain": str(tmp_path / "gain.npy")})
     with pytest.raises(UserError, match="There is no file"):

@@ -25,6 +25,7 @@ from latentuq.forward import Mask, Operator, build_operator, parse_mask, stack
 from latentuq.forward.mask import is_mask_text
 from latentuq.forward.registry import check_parameters
 from latentuq.likelihood.noise import GaussianNoise
+from latentuq.prior.model_file import embedded_models
 
 FORMAT = 1
 """The version of problem files that this package reads and writes."""
@@ -121,7 +122,8 @@ class Specification:
         Args:
             table: The entries of a problem file by their names.
             find: Says what the name of a file stands for: a path, or the array itself. Without it
-                such names are refused, since a stranger must not choose files to be read.
+                such names, model files included, are refused: a stranger must not choose files to
+                be read.
         """
         if unknown := set(table) - set(_KNOWN):
             raise UserError(f"The problem has {min(unknown)!r}, which is none of {_list(_KNOWN)}.")
@@ -132,6 +134,9 @@ class Specification:
         for name in ("prior", "model_error"):
             if not isinstance(table.get(name, ""), str):
                 raise UserError(f"The problem has {name} = {table[name]!r}, which is not text.")
+        prior = table.get("prior")
+        if find is None and prior is not None and prior not in embedded_models():
+            raise UserError(f"There is no embedded model {prior!r}.")
         operators, noise = table.get("operator"), table.get("noise")
         if not isinstance(operators, list) or not operators or not isinstance(noise, Mapping):
             raise UserError("A problem needs at least one [[operator]] and a [noise] table.")
@@ -143,7 +148,7 @@ class Specification:
         return cls(
             [_check_operator(each, find) for each in operators],
             {name: _value(name, value, find) for name, value in noise.items()},
-            table.get("prior"),
+            prior,
             table.get("model_error"),
             y,
         )
