@@ -6,8 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import matplotlib as mpl
 import numpy as np
 from jaxtyping import Float, UInt8
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from latentuq.report.content import Content, Slice
 from latentuq.report.palette import grey_pixels, heat_pixels, mode_colour
@@ -139,8 +144,6 @@ def true_minus(text: str) -> str:
 
 
 def _explain_points(figure: Any, others: bool) -> None:
-    from matplotlib.lines import Line2D
-
     shown = {"draws": ("o", mode_colour(0), 3), "modes": ("X", mode_colour(0), 7)}
     if others:
         shown["draws of no mode shown"] = ("o", mode_colour(-1), 3)
@@ -258,8 +261,6 @@ def save_figures(content: Content, folder: Path) -> dict[str, str]:
 
 def save_figure(figure: Any, path: Path) -> str:
     """Writes a figure as PNG and as SVG beside it, and returns the text of the latter."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
     # `savefig` would draw twice, at first only for the layout.
     FigureCanvasAgg(figure).print_png(path)
     # Both share one layout, which takes as long to find as a figure to draw.
@@ -271,9 +272,6 @@ def save_figure(figure: Any, path: Path) -> str:
 
 def render_svg(figure: Any) -> str:
     """A figure as SVG; the same figure always gives the same text."""
-    import matplotlib as mpl
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-
     buffer = io.StringIO()
     with mpl.rc_context({"svg.hashsalt": "latentuq"}):
         FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None})
@@ -302,16 +300,12 @@ def _sheet(
     width: float | None = None,
     widths: Sequence[float] | None = None,
 ) -> tuple[Any, Any]:
-    from matplotlib.figure import Figure
-
     size = (width or side * columns, (side + 0.12) * rows)
     figure = Figure(figsize=size, dpi=_DPI, layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False, width_ratios=widths)
 
 
 def _plot(panels: int = 1) -> tuple[Any, Any]:
-    from matplotlib.figure import Figure
-
     size = (3.8 if panels == 1 else 2.6 * panels, 2.7)
     figure = Figure(figsize=size, dpi=_DPI, layout="constrained")
     axes = figure.subplots(1, panels)

@@ -9,6 +9,7 @@ from importlib import resources
 
 import numpy as np
 from jaxtyping import UInt8
+from PIL import Image
 
 from latentuq.posterior import Posterior
 from latentuq.posterior.misfit import show_p_value
@@ -74,8 +75,6 @@ def wrap(title: str, body: str) -> str:
 
 def picture(pixels: UInt8[np.ndarray, "height width 3"], caption: str = "", text: str = "") -> str:
     """An image with its caption; the browser enlarges its pixels."""
-    from PIL import Image
-
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, "PNG", optimize=True)
     source = base64.b64encode(buffer.getvalue()).decode()
