@@ -37,12 +37,16 @@ def image(tiny_images):
 def test_an_array_and_a_table_make_a_report(tmp_path, model, image):
     events = []
     request = Request(
-        image, tmp_path / "report", Specification.from_dict(CLIENT), model, budget="preview"
-    )
+        image, tmp_path / "report", Specification.from_dict(CLIENT), model, budget="preview",
+        seed=3, command="a program",
+    )  # fmt: skip
     report = reconstruct(request, events.append)
     assert report.folder == tmp_path / "report"
     assert report.noise_level is None
     assert report.facts == json.loads((report.folder / "summary.json").read_text())
+    saved = lu.load_posterior(report.folder / "posterior.nc", model)
+    for provenance in (report.facts, report.posterior.provenance, saved.provenance):
+        assert (provenance["command"], provenance["seed"]) == ("a program", "3")
     np.testing.assert_array_equal(report.content.mean, report.posterior.mean)
     assert not np.asarray(report.posterior.problem.observed)[:, 4:].any()
     # What was told on the way grows, and ends with the whole.

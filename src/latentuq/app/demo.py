@@ -20,7 +20,7 @@ from latentuq.report.collect import collect
 from latentuq.report.figures import draw_gallery
 from latentuq.report.index import Entry, make_index
 from latentuq.report.words import first_word
-from latentuq.report.write import Background, write_report, write_summary
+from latentuq.report.write import Background, stamp, write_report, write_summary
 
 # Draws that the classifier reads.
 _READ = 1000
@@ -103,18 +103,14 @@ def _make_report(
     solve_key, report_key = jax.random.split(key)
     problem = make_problem(prior, name, truth)
     post = solve(solve_key, problem, budget=request.budget, progress=follow)
+    post = stamp(post, request.command, request.seed)
     stages.say(f"{name}: Writing the report.")
     digits = _read_digits(prior, post)
     notes = [f"Read as digits: {_in_words(digits)}."]
     if name == _AMBIGUOUS:
         notes += _compare_with_paper(post)
     content = collect(report_key, post, truth)
-    background = Background(
-        title=f"{name}: {experiment.summary}",
-        notes=notes,
-        command=request.command,
-        seed=request.seed,
-    )
+    background = Background(f"{name}: {experiment.summary}", notes=notes)
     folder.mkdir()
     facts = write_report(folder, post, content, background) | {"digits": digits}
     write_summary(folder, facts)

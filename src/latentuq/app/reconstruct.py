@@ -24,7 +24,7 @@ from latentuq.problem.files import read_prior
 from latentuq.problem.specification import Specification
 from latentuq.report.collect import collect
 from latentuq.report.content import Content
-from latentuq.report.write import FILES, Background, write_report, write_summary
+from latentuq.report.write import FILES, Background, stamp, write_report, write_summary
 
 SEARCHING = "Searching for modes (a first run compiles, some 15 seconds)."
 """What is said until the inference has found something."""
@@ -113,6 +113,7 @@ def reconstruct(
             stages.end("noise")
         stages.say(SEARCHING)
         post = solve(solve_key, problem, budget=request.budget, progress=stages.follow)
+        post = stamp(post, request.command, request.seed)
         stages.end("certify")
         stages.say("Writing the report.")
         content = collect(report_key, post, truth)
@@ -123,8 +124,6 @@ def reconstruct(
             notes=notes,
             noise_level=level,
             samples=request.samples,
-            command=request.command,
-            seed=request.seed,
         )
         facts = write_report(staged, post, content, background)
         stages.end("write")

@@ -41,8 +41,6 @@ class Background:
         notes: Sentences for the page, such as what was noticed about the data.
         noise_level: How the level of the noise was estimated, if it was.
         samples: The number of equally weighted draws of u and x in `posterior.nc`.
-        command: The command that made the report.
-        seed: The seed of that command.
     """
 
     title: str
@@ -50,8 +48,15 @@ class Background:
     notes: Sequence[str] = ()
     noise_level: NoiseLevel | None = None
     samples: int = 500
-    command: str = ""
-    seed: int | None = None
+
+
+def stamp(post: Posterior, command: str, seed: int) -> Posterior:
+    """The posterior with the command and the seed that made it.
+
+    It is another object and computes its images anew, so a posterior is stamped before any are.
+    """
+    made = {"command": command, "seed": str(seed)}
+    return dataclasses.replace(post, provenance={**post.provenance, **made})
 
 
 def write_report(
@@ -68,10 +73,6 @@ def write_report(
     Returns:
         The numbers for `write_summary`.
     """
-    made = {"command": background.command}
-    if background.seed is not None:
-        made["seed"] = str(background.seed)
-    post = dataclasses.replace(post, provenance={**post.provenance, **made})
     facts = summarise(post, content)
     facts["notes"] = [*background.notes]
     provenance = _provenance(post)
