@@ -10,11 +10,6 @@ import time
 import numpy as np
 import pytest
 
-from latentuq.cli.train import Plan
-from latentuq.cli.train import run as run_plan
-from latentuq.core.errors import UserError
-from latentuq.prior.training import TrainingConfig
-
 TINY = {
     "latent": 2,
     "blocks": 1,
@@ -143,14 +138,6 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(tmp_path, arguments, words):
     assert os.listdir(tmp_path) == ["text.png"]
 
 
-def test_a_folder_that_cannot_be_written_is_found_before_training(tmp_path, monkeypatch):
-    # Root may write everywhere, so the answer is played.
-    monkeypatch.setattr(os, "access", lambda path, mode: False)
-    plan = Plan("mnist", tmp_path / "m", TrainingConfig(), "m", False, False, 30.0)
-    with pytest.raises(UserError, match="cannot be written"):
-        run_plan(plan)
-
-
 def test_models_lists_the_embedded_ones_with_their_metrics(tmp_path):
     code, out, _ = run("models", "--json", cwd=tmp_path)
     cards = {card["name"]: card for card in json.loads(out)}
@@ -235,3 +222,13 @@ def test_what_cannot_be_studied_leaves_nothing_behind(arguments, message, tmp_pa
     assert err.startswith(f"latentuq: {message}")
     assert len(err.splitlines()) == 1
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"), [("latentuq recon", "reconstruct"), ("latentuq demo --bu", "--budget")]
+)
+def test_shells_complete_commands_and_flags(words, completed, tmp_path, monkeypatch):
+    monkeypatch.setenv("_LATENTUQ_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(words.count(" ")))
+    assert run(cwd=tmp_path) == (0, f"{completed}\n", "")

@@ -16,7 +16,8 @@ def read(path, *rest):
     """The observation and what was warned of."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        observation = read_observation(str(path), *rest)
+        observation = read_observation(path, *rest)
+        observation.check()
     return observation, [str(each.message) for each in caught]
 
 
@@ -85,3 +86,51 @@ def test_another_scale_is_noticed(tmp_path, values):
 def test_an_ordinary_scale_is_not(tmp_path, values):
     np.save(tmp_path / "a.npy", np.array([values], float))
     assert not read(tmp_path / "a.npy")[1]
+
+
+KINDS = {
+    "uint8": (np.array([[0, 51], [102, 255]], np.uint8), 255),
+    "uint16": (np.array([[0, 51], [102, 60000]], np.uint16), 65535),
+    "bool": (np.array([[False, True], [True, False]]), 1),
+    "float": (np.array([[0.0, 0.25], [np.nan, 1.0]]), 1),
+}
+
+
+# FITS holds no booleans, and PNG no floats.
+FILES = [(kind, suffix) for kind in KINDS for suffix in ("npy", "npz", "png", "tif", "fits")]
+FILES = [each for each in FILES if each not in (("bool", "fits"), ("float", "png"))]
+
+
+def write(path, raw):
+    if path.suffix == ".npy":
+        np.save(path, raw)
+    elif path.suffix == ".npz":
+        np.savez(path, image=raw)
+    elif path.suffix == ".fits":
+        from astropy.io import fits
+
+        fits.PrimaryHDU(raw).writeto(path)
+    else:
+        Image.fromarray(raw.astype(np.float32) if raw.dtype.kind == "f" else raw).save(path)
+
+
+@pytest.mark.parametrize(("kind", "suffix"), FILES)
+def test_the_same_numbers_from_every_kind_of_file_and_from_arrays(tmp_path, kind, suffix):
+    raw, white = KINDS[kind]
+    path = tmp_path / f"a.{suffix}"
+    write(path, raw)
+    for source in (path, str(path), raw):
+        np.testing.assert_allclose(read(source)[0].values, raw / white, rtol=1e-6)
+
+
+def test_whole_numbers_are_in_the_units_of_unusual_training_files():
+    trained = Scaling(100.0, 400.0)
+    found = read_observation(np.array([[100, 300]], np.uint16), trained)
+    assert found.values.tolist() == [[0.0, 0.5]]
+    assert read_observation(np.array([[0.0, 0.5]]), trained).values.tolist() == [[0.0, 0.5]]
+    assert read_observation(np.array([[True, False]]), trained).values.tolist() == [[1.0, 0.0]]
+
+
+def test_data_without_any_value_are_refused_when_checked():
+    with pytest.raises(UserError, match="nothing but missing pixels"):
+        read_observation(np.full((2, 2), np.nan)).check()

@@ -15,7 +15,6 @@ from latentuq.cli import (
 app = typer.Typer(
     help="Bayesian inverse problems with generative priors.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 app.add_typer(data.app, name="data")

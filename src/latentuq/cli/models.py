@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.table import Table
 
 
 def models(
@@ -19,9 +21,6 @@ def models(
     if as_json:
         typer.echo(json.dumps(cards, indent=2))
         return
-    from rich.console import Console
-    from rich.table import Table
-
     table = Table(box=None, pad_edge=False)
     columns = {
         "name": "model",

@@ -3,36 +3,27 @@
 import json
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from latentuq.cli import problem_options as options
+from latentuq.cli.flags import PROBLEM_FLAGS, with_flags
 from latentuq.core.errors import UserError
 
 
+@with_flags(PROBLEM_FLAGS)
 def problem(
+    *,
     data: Annotated[
-        Path,
+        str,
         typer.Argument(
-            help="The observation (npy, npz, png, tif or fits), NaN where missing. Whole numbers "
-            "are in the units of the model's training files, floats are on its [0, 1] scale."
+            help="The observation: png, tif, npy, npz or fits (file.fits[1] chooses an extension),"
+            " read as by latentuq reconstruct."
         ),
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="The .toml file to write.")],
     model: Annotated[str, typer.Option(help="Embedded model or model file.")] = "mnist",
-    gain: options.GainOption = None,
-    blur: options.BlurOption = None,
-    boundary: options.BoundaryOption = None,
-    downsample: options.DownsampleOption = None,
-    angles: options.AnglesOption = None,
-    matrix: options.MatrixOption = None,
-    mask: options.MaskOption = None,
-    quality: options.QualityOption = None,
-    noise: options.NoiseOption = None,
-    variance: options.VarianceOption = None,
-    covariance: options.CovarianceOption = None,
-    from_file: options.ProblemOption = None,
+    flags: dict[str, Any],
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
@@ -40,33 +31,17 @@ def problem(
 
     Gain, blur, downsampling, projection and matrix act in this order, the mask last.
     """
-    from latentuq.data.images import is_fits
+    from latentuq.data.observation import read_observation
     from latentuq.prior.model_file import embedded_models, load_prior
-    from latentuq.problem import InverseProblem
-    from latentuq.problem.files import in_prior_units, read_array, save_problem
+    from latentuq.problem.files import make_problem, save_problem
+    from latentuq.problem.specification import Specification
 
     if output.exists() and not force:
         raise UserError(f"{output} exists; --force overwrites it.")
     prior = load_prior(model)
-    flags = options.ProblemFlags(
-        gain=gain,
-        blur=blur,
-        boundary=boundary,
-        downsample=downsample,
-        angles=angles,
-        matrix=matrix,
-        mask=mask,
-        quality=quality,
-        noise=noise,
-        variance=variance,
-        covariance=covariance,
-        problem=from_file,
-    )
-    raw = read_array(data)
-    scale = prior.scaling.scale if raw.dtype.kind in "uib" else 1.0
-    content = options.problem_from_flags(flags, prior.shape, scale, is_fits(data))
-    y = in_prior_units(raw, prior)
-    stated = InverseProblem(prior, content.operator, content.noise, y)
+    observation = read_observation(data, prior.scaling, len(prior.shape))
+    observation.check()
+    stated = make_problem(Specification.from_flags(flags), prior, observation)
     # A model file is named relative to the problem file, so that both can move together.
     name = model if model in embedded_models() else os.path.relpath(model, output.parent)
     save_problem(stated, output, prior=name, overwrite=force)

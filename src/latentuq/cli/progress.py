@@ -1,60 +1,42 @@
-"""What long commands show while they work, and how long each stage took."""
+"""What long commands show while they work."""
 
+import shlex
 import sys
-import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from latentuq.cli import STARTED
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 
 if TYPE_CHECKING:
-    from latentuq.core.compilation import CompileClock
-
-SEARCHING = "Searching for modes (a first run compiles, some 15 seconds)."
-# The stage that each message of the inference ends.
-_STAGES = {"map": "search", "modes": "search", "fitted": "fit", "certified": "certify"}
+    from latentuq.app.progress import Event
 
 
-class Stages:
-    """Seconds of each stage, and of compiling apart from them."""
-
-    def __init__(self, clock: "CompileClock"):
-        self.clock = clock
-        self.last, self.compiled = STARTED, 0.0
-        self.seconds: dict[str, float] = {"start-up": 0.0, "compile": 0.0}
-
-    def mark(self, stage: str) -> None:
-        """What has passed since the last mark belongs to this stage."""
-        now, compiled = time.perf_counter(), self.clock.seconds
-        spent = now - self.last - (compiled - self.compiled)
-        self.seconds[stage] = round(self.seconds.get(stage, 0.0) + spent, 3)
-        self.seconds["compile"] = round(compiled, 3)
-        self.last, self.compiled = now, compiled
-
-    def follow(self, progress: Any) -> None:
-        """Marks what a message of the inference ends."""
-        self.mark(_STAGES[progress.stage])
+def this_command() -> str:
+    """The command as it was typed, for reports."""
+    return shlex.join(["latentuq", *sys.argv[1:]])
 
 
 class Bar:
-    """A line that says what is going on, where people look.
+    """A line that says what is going on, where people look; it goes when the work is done."""
 
-    It measures the progress of one inference; with `pulsing` it only shows that work goes on.
-    """
-
-    def __init__(self, quiet: bool, pulsing: bool = False):
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
+    def __init__(self, quiet: bool = False):
+        console = Console(stderr=True)
         self.progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
+            TaskProgressColumn(),
             TimeElapsedColumn(),
-            console=Console(stderr=True),
+            console=console,
             transient=True,
-            disable=quiet or not sys.stderr.isatty(),
+            disable=quiet or not console.is_terminal,
         )
-        total = None if pulsing else len(_STAGES) + 1
-        self.task = self.progress.add_task(SEARCHING, total=total)
+        self.task = self.progress.add_task("Starting.", total=None)
 
     def __enter__(self) -> "Bar":
         self.progress.start()
@@ -63,11 +45,12 @@ class Bar:
     def __exit__(self, *_: object) -> None:
         self.progress.stop()
 
-    def say(self, text: str) -> None:
-        """Shows what is being done."""
-        self.progress.update(self.task, description=text)
+    def show(self, event: "Event") -> None:
+        """Shows what is being done, and how much of it is done if that is known."""
+        if event.fraction is not None:
+            self.progress.update(self.task, completed=event.fraction, total=1.0)
+        self.progress.update(self.task, description=event.message)
 
-    def show(self, progress: Any) -> None:
-        """Moves on to the next stage."""
-        done = [*_STAGES].index(progress.stage) + 1
-        self.progress.update(self.task, completed=done, description=progress.message)
+    def count(self, message: str, done: int, total: int | None) -> None:
+        """Shows how much of one thing has been done, such as the bytes of a download."""
+        self.progress.update(self.task, description=message, completed=done, total=total)

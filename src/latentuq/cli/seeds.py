@@ -8,6 +8,6 @@ import typer
 _LARGEST = 2**32 - 1
 
 
-def seed_option(text: str = "Of everything random.") -> Any:
-    """Seeds that JAX tells apart."""
+def seed_option(text: str = "The seed of everything random.") -> Any:
+    """An option for seeds that JAX tells apart."""
     return typer.Option(min=0, max=_LARGEST, help=text)

@@ -12,8 +12,10 @@ import numpy as np
 from latentuq.core.errors import UserError
 from latentuq.core.files import atomic_path
 
-# Of red, green and blue in grey, as Pillow converts.
+# The shares of red, green and blue in grey; for whole numbers in units of 1 / 65536, as Pillow has
+# them.
 _LUMA = np.array([0.299, 0.587, 0.114])
+_WHOLE_LUMA = np.array([19595, 38470, 7471])
 _GREY_MODES = ("L", "I", "F", "I;16", "I;16B", "I;16L", "I;16N")
 
 
@@ -65,8 +67,9 @@ def reduce_colour(array: np.ndarray, name: str) -> np.ndarray:
     if np.all(colour == colour[..., :1]) and np.all(opacity == opacity.max(initial=0)):
         return colour[..., 0]
     warnings.warn(f"{name} has colour or transparency: reduced to grey.", stacklevel=4)
-    grey = colour @ _LUMA
-    return grey if array.dtype.kind == "f" else np.rint(grey).astype(array.dtype)
+    if array.dtype.kind == "f":
+        return colour @ _LUMA
+    return ((colour.astype(np.int64) @ _WHOLE_LUMA + 32768) >> 16).astype(array.dtype)
 
 
 def write_image(path: str | os.PathLike[str], array: object) -> None:
@@ -200,12 +203,7 @@ def _read_pillow(path: Path) -> np.ndarray:
             return np.asarray(image.convert("L"))
         if image.mode in _GREY_MODES:
             return np.array(image)
-        rgba = np.asarray(image.convert("RGBA"))
-        red, green, blue, alpha = np.moveaxis(rgba, -1, 0)
-        if np.all(alpha == 255) and np.array_equal(red, green) and np.array_equal(red, blue):
-            return np.array(red)
-        warnings.warn(f"{path} has colour or transparency: reduced to grey.", stacklevel=4)
-        return np.array(image.convert("RGB").convert("L"))
+        return reduce_colour(np.asarray(image.convert("RGBA")), str(path))
 
 
 def _read_fits(path: Path, extension: str | None = None) -> np.ndarray:

@@ -1,13 +1,14 @@
 """An observation as people have it: any image file, any range of values, holes."""
 
 import warnings
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
 from latentuq.core.errors import UserError
-from latentuq.data.images import read_array, read_fits_header, reduce_colour
+from latentuq.data.images import read_array, read_fits_header, real_values, reduce_colour
 from latentuq.data.scaling import Scaling
 
 # What says nothing about the units of an image: the range of its kind of number does.
@@ -23,49 +24,61 @@ class Observation(NamedTuple):
     """Data, NaN where they are missing.
 
     Attributes:
-        values: On the scale of the prior's images.
-        scaling: From the file's units to that scale.
-        header: Of a FITS file; None for others.
+        name: What messages call it: its file.
+        values: The data on the scale of the prior's images.
+        scaling: The map from the units of the file to that scale.
+        header: The header of a FITS file; None for others.
     """
 
+    name: str
     values: Float[np.ndarray, "*data"]
-    scaling: Scaling
-    header: Any | None
+    scaling: Scaling = _UNIT
+    header: Any | None = None
+
+    def check(self) -> None:
+        """Refuses data that are all missing, and warns of values that clean images do not have."""
+        if np.isnan(self.values).all():
+            raise UserError(f"{self.name} holds nothing but missing pixels (NaN).")
+        low, high = float(np.nanmin(self.values)), float(np.nanmax(self.values))
+        if self.values.ndim == 2 and (low < 0 or high > 1 or 0 < high < _FAINT):
+            warnings.warn(
+                f"{self.name} has values from {low:.3g} to {high:.3g} where the prior's images"
+                " have 0 to 1: unless noise or a gain explains that, scale it so that black is 0"
+                " and white is 1.",
+                stacklevel=2,
+            )
 
 
-def read_observation(path: str, trained: Scaling = _UNIT) -> Observation:
+def read_observation(
+    source: str | Path | np.ndarray, trained: Scaling = _UNIT, axes: int = 2
+) -> Observation:
     """Reads data: whole numbers are scaled to [0, 1], other numbers are taken as they are.
 
     Whole numbers are divided by 255 or 65535 if they have 8 or 16 unsigned bits, and else by the
     smallest of 1, 255 and 65535 that is large enough; unless the prior was trained on files of
-    another range: then they are taken to be in the units of those. Colour is reduced to grey.
+    another range: then they are taken to be in the units of those. Booleans are 0 and 1.
 
     Args:
-        path: An image; `file.fits[1]` or `file.fits[SCI]` chooses an extension. A `.npy` file may
-            hold a vector.
+        source: An image, or an array as a file would hold it; `file.fits[1]` or `file.fits[SCI]`
+            chooses an extension. A `.npy` file may hold a vector.
         trained: Scaling of the prior's training files.
+        axes: The number of axes of the prior's images; unless it is three, colour is reduced to
+            grey.
     """
-    raw = read_array(path)
+    is_array = isinstance(source, np.ndarray)
+    name = "The image" if is_array else str(source)
+    raw = real_values(source, name) if is_array else read_array(source)
     if not raw.size:
-        raise UserError(f"{path} holds no pixels: its shape is {raw.shape}.")
-    if raw.ndim > 2:
-        raw = reduce_colour(raw, path)
+        raise UserError(f"{name} holds no pixels: its shape is {raw.shape}.")
+    if raw.ndim > max(axes, 2):
+        raw = reduce_colour(raw, name)
     scaling = _UNIT
     if raw.dtype.kind in "ui":
-        scaling = trained if trained not in _COMMON else Scaling(0.0, _white(raw, path))
+        scaling = trained if trained not in _COMMON else Scaling(0.0, _white(raw, name))
     values = scaling.to_unit(raw).astype(np.float64)
-    if np.isnan(values).all():
-        raise UserError(f"{path} holds nothing but missing pixels (NaN).")
     if np.isinf(values).any():
-        raise UserError(f"{path} holds infinite values; mark missing pixels by NaN.")
-    low, high = float(np.nanmin(values)), float(np.nanmax(values))
-    if values.ndim == 2 and (low < 0 or high > 1 or 0 < high < _FAINT):
-        warnings.warn(
-            f"{path} has values from {low:.3g} to {high:.3g} where the prior's images have 0 to 1:"
-            " unless noise or a gain explains that, scale it so that black is 0 and white is 1.",
-            stacklevel=2,
-        )
-    return Observation(values, scaling, read_fits_header(path))
+        raise UserError(f"{name} holds infinite values; mark missing pixels by NaN.")
+    return Observation(name, values, scaling, None if is_array else read_fits_header(source))
 
 
 def full_scale(raw: np.ndarray) -> float:

@@ -7,7 +7,6 @@ arrays of a problem file.
 """
 
 import io
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,7 +28,8 @@ from latentuq.posterior.dataset import (
 from latentuq.prior import GenerativePrior
 from latentuq.prior.model_file import load_prior
 from latentuq.problem import InverseProblem
-from latentuq.problem.files import load_problem, read_problem_file, save_problem
+from latentuq.problem.files import format_problem, make_problem
+from latentuq.problem.specification import Specification
 
 if TYPE_CHECKING:
     import xarray
@@ -104,12 +104,8 @@ def read_posterior(path: str | Path, prior: GenerativePrior | str | Path | None)
 def _pack_problem(problem: InverseProblem) -> "xarray.Dataset":
     import xarray
 
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "problem.toml"
-        # A prior that is not embedded is named too: then the name of its model error is kept.
-        save_problem(problem, path, prior=problem.prior.card.name)
-        arrays = {file.name: np.load(file) for file in sorted(path.parent.glob("*.npy"))}
-        text = path.read_text(encoding="utf-8")
+    # A prior that is not embedded is named too: then the name of its model error is kept.
+    text, arrays = format_problem(problem, "problem", problem.prior.card.name)
     return xarray.Dataset(
         {
             name: ([f"{name}-axis-{axis}" for axis in range(values.ndim)], values)
@@ -122,17 +118,17 @@ def _pack_problem(problem: InverseProblem) -> "xarray.Dataset":
 def _restore_problem(
     stored: "xarray.Dataset", inference: Inference, prior: GenerativePrior | str | Path | None
 ) -> InverseProblem:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "problem.toml"
-        path.write_text(str(stored.attrs.get("toml", "")), encoding="utf-8")
-        for name, variable in stored.variables.items():
-            np.save(path.with_name(Path(str(name)).name), variable.values, allow_pickle=False)
-        if prior is not None:
-            prior = prior if isinstance(prior, GenerativePrior) else load_prior(prior)
-            model_error = read_problem_file(path).model_error
-            if model_error in prior.model_errors:
-                prior = prior.with_model_error(model_error)
-        problem = load_problem(path, prior)
+    def find(name: str) -> np.ndarray:
+        if name not in stored.variables:
+            raise UserError(f"The file lacks {name}.")
+        return stored.variables[name].values
+
+    specification = Specification.from_toml(str(stored.attrs.get("toml", "")), find)
+    if prior is not None:
+        prior = prior if isinstance(prior, GenerativePrior) else load_prior(prior)
+        if specification.model_error in prior.model_errors:
+            prior = prior.with_model_error(specification.model_error)
+    problem = make_problem(specification, prior)
     # A checksum would not know priors made from functions: the density at the deepest mode does.
     deepest = inference.map_index
     expected = inference.log_densities[deepest]

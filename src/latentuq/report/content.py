@@ -13,13 +13,13 @@ class ModeCard(NamedTuple):
     """One possibility.
 
     Attributes:
-        image: g(u) at the mode.
-        weight: Its posterior probability.
-        weight_error: Standard error of that.
-        depth: -ln p(u | y) at the mode.
-        chi_squared: Of the data, per datum.
-        deepest: Whether it is the deepest of all.
-        std: Of every pixel, within the mode.
+        image: The generator's image at the mode.
+        weight: The posterior probability of the mode.
+        weight_error: The standard error of the weight.
+        depth: The value of -ln p(u | y) at the mode.
+        chi_squared: The chi-squared of the data, divided by their number.
+        deepest: Whether it is the deepest of all modes.
+        std: The standard deviation of every pixel within the mode.
         samples: Clean images of draws in its basin.
         draws: How many `std` and `samples` rest on; a single one may be the mode itself.
     """
@@ -39,9 +39,9 @@ class Component(NamedTuple):
     """A direction in which pixels vary together: the mean and two standard deviations either way.
 
     Attributes:
-        share: Of the variance of the image.
-        low: Mean minus two standard deviations.
-        high: Mean plus two.
+        share: Its share of the variance of the image.
+        low: The mean minus two standard deviations.
+        high: The mean plus two standard deviations.
     """
 
     share: float
@@ -53,9 +53,9 @@ class LatentView(NamedTuple):
     """Posterior draws of u, projected to two directions, with the mode of each.
 
     Attributes:
-        points: Draws.
+        points: The projected draws.
         mode: The most probable of each draw, by its place among the cards; -1 for any other.
-        centres: The modes.
+        centres: The projected modes.
         parted: Whether the first direction is the one that parts the two heaviest modes.
     """
 
@@ -70,10 +70,10 @@ class Slice(NamedTuple):
 
     Attributes:
         name: Which axis it is.
-        width: Standard deviation of the Gaussian along it.
-        steps: In standard deviations.
-        exact: -ln p(u | y), less its value at the centre.
-        fitted: Half the square of the steps.
+        width: The standard deviation of the Gaussian along it.
+        steps: The distances from the centre, in standard deviations.
+        exact: The value of -ln p(u | y), less that at the centre.
+        fitted: The same of the Gaussian: half the square of the steps.
     """
 
     name: str
@@ -87,8 +87,8 @@ class Comparison(NamedTuple):
     """The answer beside the truth.
 
     Attributes:
-        rms_error_of_mean: Over all pixels.
-        inside_90_percent: Share of the pixels whose true value lies in their 90 % interval.
+        rms_error_of_mean: The root mean square of the error of the mean, over all pixels.
+        inside_90_percent: The share of the pixels whose true value lies in their 90 % interval.
     """
 
     rms_error_of_mean: float
@@ -96,7 +96,25 @@ class Comparison(NamedTuple):
 
 
 class Content(NamedTuple):
-    """What a report shows."""
+    """What a report shows.
+
+    Attributes:
+        data: The data, NaN where they are missing.
+        map_image: The generator's image at the deepest mode.
+        mean: The posterior mean of every pixel.
+        std: The posterior standard deviation of every pixel.
+        truth: The clean image, where it is known.
+        comparison: The answer beside the truth, where that is known.
+        cards: The modes that are shown, the heaviest first.
+        rest: The weight of all other modes together.
+        samples: Clean images drawn from the posterior.
+        replicates: What the instrument would have made of each sample.
+        components: The leading principal components of posterior images.
+        latent: The posterior of u in two directions.
+        search_values: The value of -ln p where each start of the search ended.
+        search_modes: The card of the mode that each start ended in; -1 for any other.
+        slices: The density through the heaviest mode along three axes.
+    """
 
     data: Float[np.ndarray, "*data"]
     map_image: Float[np.ndarray, "height width"]

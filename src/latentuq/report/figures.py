@@ -2,12 +2,17 @@
 
 import io
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import matplotlib as mpl
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, UInt8
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from latentuq.report.content import Content, Slice
 from latentuq.report.palette import grey_pixels, heat_pixels, mode_colour
@@ -20,21 +25,44 @@ _COLUMNS = 12
 _LINEAR = 10
 
 
-def draw_overview(content: Content) -> Any:
-    """Data, the most probable image, posterior mean and standard deviation, truth if known."""
-    panels: list[tuple[str, Any]] = []
+class Panel(NamedTuple):
+    """One image of the overview.
+
+    Attributes:
+        name: What it shows.
+        pixels: Its colours.
+        note: The range of its scale, where that is not [0, 1].
+    """
+
+    name: str
+    pixels: UInt8[np.ndarray, "height width 3"]
+    note: str = ""
+
+
+def overview_panels(content: Content) -> list[Panel]:
+    """Data (if they are an image), the most probable image, mean, deviation, truth if known."""
+    panels = []
     if content.data.ndim == 2:
-        panels.append(("data", grey_pixels(content.data, *data_range(content.data))))
+        low, high = data_range(content.data)
+        note = "" if (low, high) == (0, 1) else true_minus(f"shown from {low:.2g} to {high:.2g}")
+        panels.append(Panel("data", grey_pixels(content.data, low, high), note))
+    high = heat_range(content)
     panels += [
-        ("most probable", grey_pixels(content.map_image)),
-        ("posterior mean", grey_pixels(content.mean)),
-        ("standard deviation", heat_pixels(content.std, heat_range(content))),
+        Panel("most probable", grey_pixels(content.map_image)),
+        Panel("posterior mean", grey_pixels(content.mean)),
+        Panel("standard deviation", heat_pixels(content.std, high), f"0 to {high:.2f}"),
     ]
     if content.truth is not None:
-        panels.append(("truth", grey_pixels(content.truth)))
+        panels.append(Panel("truth", grey_pixels(content.truth)))
+    return panels
+
+
+def draw_overview(content: Content) -> Any:
+    """All panels of the overview in a row."""
+    panels = overview_panels(content)
     figure, axes = _sheet(1, len(panels), 1.9)
-    for axis, (title, pixels) in zip(axes[0], panels, strict=True):
-        _show(axis, pixels, title)
+    for axis, panel in zip(axes[0], panels, strict=True):
+        _show(axis, panel.pixels, panel.name)
     return figure
 
 
@@ -116,8 +144,6 @@ def true_minus(text: str) -> str:
 
 
 def _explain_points(figure: Any, others: bool) -> None:
-    from matplotlib.lines import Line2D
-
     shown = {"draws": ("o", mode_colour(0), 3), "modes": ("X", mode_colour(0), 7)}
     if others:
         shown["draws of no mode shown"] = ("o", mode_colour(-1), 3)
@@ -204,22 +230,13 @@ def draw_data(content: Content) -> Any:
 
 
 def draw_gallery(contents: Mapping[str, Content]) -> Any:
-    """Data, most probable image, mean, standard deviation and truth of several reports."""
-    figure, axes = _sheet(len(contents), 5, 1.5)
-    titles = ("data", "most probable", "posterior mean", "standard deviation", "truth")
-    for row, (name, content) in zip(axes, contents.items(), strict=True):
-        truth = content.map_image * np.nan if content.truth is None else content.truth
-        pixels = (
-            grey_pixels(content.data, *data_range(content.data)),
-            grey_pixels(content.map_image),
-            grey_pixels(content.mean),
-            heat_pixels(content.std, heat_range(content)),
-            grey_pixels(truth),
-        )
-        first = content is next(iter(contents.values()))
-        for axis, each, title in zip(row, pixels, titles, strict=True):
-            _show(axis, each, title if first else "")
-        row[0].set_ylabel(name, fontsize=_TEXT)
+    """The overviews of several reports, one below the other."""
+    rows = [overview_panels(content) for content in contents.values()]
+    figure, axes = _sheet(len(rows), max(map(len, rows)), 1.5)
+    for place, (name, panels) in enumerate(zip(contents, rows, strict=True)):
+        for axis, panel in zip(axes[place], panels, strict=False):
+            _show(axis, panel.pixels, "" if place else panel.name)
+        axes[place][0].set_ylabel(name, fontsize=_TEXT)
     return figure
 
 
@@ -235,15 +252,15 @@ FIGURES: dict[str, Callable[[Content], Any]] = {
 """Every figure by the name of its file."""
 
 
-def save_figures(content: Content, folder: Path, names: Iterable[str]) -> dict[str, str]:
-    """Writes figures as PNG and SVG into a folder, and returns the text of the latter by name."""
-    return {name: save_figure(FIGURES[name](content), folder / f"{name}.png") for name in names}
+def save_figures(content: Content, folder: Path) -> dict[str, str]:
+    """Writes all figures as PNG and SVG into a folder; returns the text of the latter by name."""
+    return {
+        name: save_figure(draw(content), folder / f"{name}.png") for name, draw in FIGURES.items()
+    }
 
 
 def save_figure(figure: Any, path: Path) -> str:
     """Writes a figure as PNG and as SVG beside it, and returns the text of the latter."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
     # `savefig` would draw twice, at first only for the layout.
     FigureCanvasAgg(figure).print_png(path)
     # Both share one layout, which takes as long to find as a figure to draw.
@@ -255,9 +272,6 @@ def save_figure(figure: Any, path: Path) -> str:
 
 def render_svg(figure: Any) -> str:
     """A figure as SVG; the same figure always gives the same text."""
-    import matplotlib as mpl
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-
     buffer = io.StringIO()
     with mpl.rc_context({"svg.hashsalt": "latentuq"}):
         FigureCanvasSVG(figure).print_svg(buffer, metadata={"Date": None})
@@ -286,16 +300,12 @@ def _sheet(
     width: float | None = None,
     widths: Sequence[float] | None = None,
 ) -> tuple[Any, Any]:
-    from matplotlib.figure import Figure
-
     size = (width or side * columns, (side + 0.12) * rows)
     figure = Figure(figsize=size, dpi=_DPI, layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False, width_ratios=widths)
 
 
 def _plot(panels: int = 1) -> tuple[Any, Any]:
-    from matplotlib.figure import Figure
-
     size = (3.8 if panels == 1 else 2.6 * panels, 2.7)
     figure = Figure(figsize=size, dpi=_DPI, layout="constrained")
     axes = figure.subplots(1, panels)

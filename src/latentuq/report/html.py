@@ -9,6 +9,7 @@ from importlib import resources
 
 import numpy as np
 from jaxtyping import UInt8
+from PIL import Image
 
 from latentuq.inference.causes import Standing
 from latentuq.posterior import Posterior
@@ -19,6 +20,7 @@ from latentuq.report.figures import (
     draw_data,
     draw_slice,
     heat_range,
+    overview_panels,
     render_svg,
     true_minus,
 )
@@ -78,8 +80,6 @@ def wrap(title: str, body: str) -> str:
 
 def picture(pixels: UInt8[np.ndarray, "height width 3"], caption: str = "", text: str = "") -> str:
     """An image with its caption; the browser enlarges its pixels."""
-    from PIL import Image
-
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, "PNG", optimize=True)
     source = base64.b64encode(buffer.getvalue()).decode()
@@ -89,16 +89,18 @@ def picture(pixels: UInt8[np.ndarray, "height width 3"], caption: str = "", text
     return f"<figure>{image}{note}</figure>"
 
 
-def _overview(content: Content, remarks: Sequence[str]) -> str:
-    high = heat_range(content)
-    shown = [_data(content)]
-    shown += [
-        picture(grey_pixels(content.map_image), "most probable"),
-        picture(grey_pixels(content.mean), "posterior mean"),
-        picture(heat_pixels(content.std, high), f"standard deviation<br>0 to {high:.2f}"),
+def overview_pictures(content: Content) -> list[str]:
+    """The panels of the overview with their captions."""
+    return [
+        picture(panel.pixels, "<br>".join(filter(None, (panel.name, panel.note))))
+        for panel in overview_panels(content)
     ]
-    if content.truth is not None:
-        shown.append(picture(grey_pixels(content.truth), "truth"))
+
+
+def _overview(content: Content, remarks: Sequence[str]) -> str:
+    shown = overview_pictures(content)
+    if content.data.ndim != 2:
+        shown.insert(0, _plot(render_svg(draw_data(content)), "data"))
     missing = content.data.ndim == 2 and np.isnan(content.data).any()
     notes = ["Blue-grey pixels are missing."] if missing else []
     if (found := content.comparison) is not None:
@@ -108,15 +110,6 @@ def _overview(content: Content, remarks: Sequence[str]) -> str:
         )
     notes += [html.escape(each) for each in remarks]
     return _row(shown, "large") + "".join(f'<p class="note">{note}</p>' for note in notes)
-
-
-def _data(content: Content) -> str:
-    """The data as an image, or as a plot if they are none."""
-    if content.data.ndim != 2:
-        return _plot(render_svg(draw_data(content)), "data")
-    low, high = data_range(content.data)
-    scale = "" if (low, high) == (0, 1) else f"<br>shown from {low:.2g} to {high:.2g}"
-    return picture(grey_pixels(content.data, low, high), true_minus(f"data{scale}"))
 
 
 def _headline(post: Posterior) -> str:

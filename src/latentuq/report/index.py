@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 from latentuq.inference.verdict import Verdict
 from latentuq.report.content import Content
-from latentuq.report.figures import data_range, heat_range
-from latentuq.report.html import picture, wrap
-from latentuq.report.palette import grey_pixels, heat_pixels, mode_colour
+from latentuq.report.html import overview_pictures, picture, wrap
+from latentuq.report.palette import grey_pixels, mode_colour
 
 # Modes in a row of the index.
 _MOST_MODES = 4
@@ -18,9 +17,9 @@ class Entry(NamedTuple):
     """A report in the index.
 
     Attributes:
-        name: The heading, and the folder of the report.
-        summary: One sentence about the problem.
-        note: Sentences about the answer.
+        name: The heading, and the name of the report's folder.
+        summary: A sentence on the problem.
+        note: A sentence on the answer.
         verdict: How far to trust the answer.
         content: What the report shows.
     """
@@ -36,9 +35,9 @@ def make_index(title: str, introduction: str, entries: Sequence[Entry]) -> str:
     """The page: data, most probable image, mean, standard deviation, truth and modes of each.
 
     Args:
-        title: The heading of the page.
-        introduction: A paragraph about all reports.
-        entries: The reports.
+        title: The title of the page.
+        introduction: The paragraph below it.
+        entries: The reports, in the order of the page.
     """
     rows = "".join(_row(entry) for entry in entries)
     return wrap(title, f"<p>{html.escape(introduction)}</p>{rows}")
@@ -46,15 +45,6 @@ def make_index(title: str, introduction: str, entries: Sequence[Entry]) -> str:
 
 def _row(entry: Entry) -> str:
     content, name = entry.content, html.escape(entry.name)
-    high = heat_range(content)
-    shown = [
-        picture(grey_pixels(content.data, *data_range(content.data)), "data"),
-        picture(grey_pixels(content.map_image), "most probable"),
-        picture(grey_pixels(content.mean), "mean"),
-        picture(heat_pixels(content.std, high), f"standard deviation, 0 to {high:.2f}"),
-    ]
-    if content.truth is not None:
-        shown.append(picture(grey_pixels(content.truth), "truth"))
     modes = "".join(
         f'<div style="--mode: {mode_colour(place)}">'
         f"{picture(grey_pixels(card.image), f'{card.weight:.1%}')}</div>"
@@ -64,7 +54,7 @@ def _row(entry: Entry) -> str:
         f'<section class="entry"><h2><a href="{name}/report.html">{name}</a>'
         f" <small>{entry.verdict.word}</small></h2>"
         f"<p>{html.escape(entry.summary)}</p>"
-        f'<div class="row large">{"".join(shown)}</div>'
+        f'<div class="row large">{"".join(overview_pictures(content))}</div>'
         f'<p class="note">Modes and their probabilities. {html.escape(entry.note)}</p>'
         f'<div class="modes">{modes}</div>'
         "</section>\n"

@@ -3,12 +3,11 @@
 import dataclasses
 import json
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Array, Float, Key
 
 from latentuq.core.errors import UserError
 from latentuq.data.observation import Observation
@@ -24,73 +23,76 @@ from latentuq.forward import (
     RegionMask,
 )
 from latentuq.posterior import NoiseLevel, Posterior
-from latentuq.report.collect import collect
 from latentuq.report.content import Content
-from latentuq.report.figures import FIGURES, save_figures, true_minus
+from latentuq.report.figures import save_figures, true_minus
 from latentuq.report.html import make_page
 
 FILES = ("report.html", "summary.json", "posterior.nc", "mean.fits", "std.fits")
 """What a report may consist of, besides its figures."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Background:
+    """What a report says besides what its posterior does.
+
+    Attributes:
+        title: The title of the page.
+        observation: Where the data came from; with a FITS header, maps are written as FITS too.
+        notes: Sentences for the page, such as what was noticed about the data.
+        noise_level: How the level of the noise was estimated, if it was.
+        samples: The number of equally weighted draws of u and x in `posterior.nc`.
+    """
+
+    title: str
+    observation: Observation | None = None
+    notes: Sequence[str] = ()
+    noise_level: NoiseLevel | None = None
+    samples: int = 500
+
+
+def stamp(post: Posterior, command: str, seed: int) -> Posterior:
+    """The posterior with the command and the seed that made it.
+
+    It is another object and computes its images anew, so a posterior is stamped before any are.
+    """
+    made = {"command": command, "seed": str(seed)}
+    return dataclasses.replace(post, provenance={**post.provenance, **made})
+
+
 def write_report(
-    folder: Path,
-    key: Key[Array, ""],
-    post: Posterior,
-    *,
-    title: str,
-    truth: Float[np.ndarray, "height width"] | None = None,
-    observation: Observation | None = None,
-    notes: Sequence[str] = (),
-    noise_level: NoiseLevel | None = None,
-    samples: int = 500,
-    command: str = "",
-    seed: int | None = None,
-    imaged: Callable[[], None] = lambda: None,
-) -> tuple[Content, dict[str, Any]]:
+    folder: Path, post: Posterior, content: Content, background: Background
+) -> dict[str, Any]:
     """Writes the page, the figures and the posterior into a folder.
 
     Args:
-        folder: Exists.
-        key: Randomness of what is shown.
+        folder: The folder, which exists.
         post: A posterior with its problem.
-        title: Of the page.
-        truth: The clean image, where it is known.
-        observation: Where the data came from; with a FITS header, maps are written as FITS too.
-        notes: Sentences for the page: what was noticed about the data, say.
-        noise_level: How the level of the noise was estimated, if it was.
-        samples: Equally weighted draws of u and x in `posterior.nc`.
-        command: That made it.
-        seed: Of the command.
-        imaged: Called when the posterior's images have been drawn and mapped, before the writing.
+        content: What is shown of it, see `collect`.
+        background: What else is said.
 
     Returns:
-        What is shown, and the summary.
+        The numbers for `write_summary`.
     """
-    made = {"command": command} | ({} if seed is None else {"seed": str(seed)})
-    post = dataclasses.replace(post, provenance={**post.provenance, **made})
-    content = collect(key, post, truth)
-    imaged()
     facts = summarise(post, content)
-    facts["notes"] = [*notes]
+    facts["notes"] = [*background.notes]
     provenance = _provenance(post)
-    if noise_level is not None:
-        provenance["estimated noise"] = str(noise_level)
+    if (level := background.noise_level) is not None:
+        provenance["estimated noise"] = str(level)
         facts["noise"] = {
-            "std": noise_level.std,
-            "low": noise_level.low,
-            "high": noise_level.high,
-            "bound": noise_level.is_bound,
+            "std": level.std,
+            "low": level.low,
+            "high": level.high,
+            "bound": level.is_bound,
         }
     figures = folder / "figures"
     figures.mkdir()
-    drawn = save_figures(content, figures, FIGURES)
-    post.save(folder / "posterior.nc", samples=samples)
-    page = make_page(title, post, content, drawn, provenance, notes)
+    drawn = save_figures(content, figures)
+    post.save(folder / "posterior.nc", samples=background.samples)
+    page = make_page(background.title, post, content, drawn, provenance, background.notes)
     (folder / "report.html").write_text(page, encoding="utf-8")
-    if observation is not None and observation.header is not None:
-        _write_fits(folder, post, observation)
-    return content, facts
+    if background.observation is not None and background.observation.header is not None:
+        _write_fits(folder, post, background.observation)
+    return facts
 
 
 def write_summary(folder: Path, facts: dict[str, Any]) -> None:

@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import jax.numpy as jnp
 import pytest
 
-from latentuq.cli.demo import _compare_with_paper, _in_words
+from latentuq.app.demo import _compare_with_paper, _in_words
 from latentuq.data import load_digits
 
 # Places in the test set of a 4, a 9 and a 2.

@@ -1,0 +1,1 @@
+"""What a program around the library calls: the command line, and any other."""

@@ -1,0 +1,87 @@
+"""Flags that several commands share, or that a table declares."""
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def with_flags(flags: Mapping[str, Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Puts flags in the place of a command's parameter `flags`.
+
+    The command, all of whose parameters are keywords, gets a dictionary there: the name of every
+    flag and what was given for it, None where nothing was.
+
+    Args:
+        flags: The annotation of every flag by its name, as Typer reads it.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def run(**given: Any) -> None:
+            command(flags={name: given.pop(name) for name in flags}, **given)
+
+        declared = [
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
+            )
+            for name, annotation in flags.items()
+        ]
+        parameters = []
+        for parameter in inspect.signature(command).parameters.values():
+            parameters += declared if parameter.name == "flags" else [parameter]
+        run.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportAttributeAccessIssue]
+        run.__annotations__ = {each.name: each.annotation for each in parameters}
+        return run
+
+    return decorate
+
+
+def _flag(kind: type, name: str, text: str, metavar: str | None = None) -> Any:
+    return Annotated[kind | None, typer.Option(f"--{name}", metavar=metavar, help=text)]
+
+
+PROBLEM_FLAGS = {
+    "gain": _flag(str, "gain", "Multiply every pixel, before any blur.", "NUMBER|FILE"),
+    "blur": _flag(
+        str,
+        "blur",
+        "Blur: a Gaussian's sigma (and its kernel's side) in pixels, or a kernel's image.",
+        "SIGMA[,SIZE]|FILE",
+    ),
+    "boundary": _flag(
+        str, "boundary", "What the blur finds beyond the border: zero, periodic or reflect."
+    ),
+    "downsample": _flag(int, "downsample", "Then average blocks of N x N pixels.", "N"),
+    "angles": _flag(
+        str, "angles", "Then project along these angles (tomography).", "DEGREES,...|FILE"
+    ),
+    "matrix": _flag(Path, "matrix", "Then multiply the flattened image.", "FILE.npy"),
+    "mask": _flag(
+        str,
+        "mask",
+        "Which data are missing: an image (0 = missing), or columns:10-23, rows:0-13,"
+        " box:TOP,LEFT,BOTTOM,RIGHT (ends included), random:FRACTION[,SEED].",
+        "FILE|RULE",
+    ),
+    "quality": _flag(
+        str,
+        "quality",
+        "Data-quality flags: every pixel that is not 0 is missing (FITS: file.fits[DQ]).",
+        "FILE",
+    ),
+    "noise": _flag(
+        str,
+        "noise",
+        "Standard deviation of the noise: a number on the scale of [0, 1], a map of the data's"
+        " shape, or auto to estimate it (reconstruct only).",
+        "SIGMA|FILE|auto",
+    ),
+    "variance": _flag(str, "variance", "The same, as a variance.", "VARIANCE|FILE"),
+    "covariance": _flag(Path, "covariance", "Noise covariance of flattened data.", "FILE.npy"),
+    "problem": _flag(Path, "problem", "Operator and noise from a problem file.", "FILE.toml"),
+}
+"""What describes operator and noise; `Specification.from_flags` reads it."""

@@ -1,0 +1,311 @@
+"""What an inverse problem is made of, as plain data: from flags, a TOML file or a JSON object.
+
+Every operator is a table, its kind with its parameters, in the order in which they act. A parameter
+is a number, a list, an array, a text such as the mask `columns:10-23`, or a `Path`: a file that is
+read by `with_files` and not before.
+"""
+
+import dataclasses
+import tomllib
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from latentuq.core.arrays import read_real
+from latentuq.core.errors import UserError
+from latentuq.data.images import existing_file, is_fits, read_array, read_fits_header
+from latentuq.data.observation import Observation, full_scale
+from latentuq.forward import Mask, Operator, build_operator, parse_mask, stack
+from latentuq.forward.mask import is_mask_text
+from latentuq.forward.registry import check_parameters
+from latentuq.likelihood.noise import GaussianNoise
+from latentuq.prior.model_file import embedded_models
+
+FORMAT = 1
+"""The version of problem files that this package reads and writes."""
+AUTO = "auto"
+"""The standard deviation of noise whose level is to be estimated from the data."""
+
+Table = Mapping[str, Any]
+Find = Callable[[str], Any]
+
+_KNOWN = ("format", "prior", "model_error", "y", "operator", "noise")
+_NOISES = ("std", "variance", "covariance")
+# Without any operator the image itself is observed, without noise the data are exact.
+_IDENTITY = ({"kind": "gain", "gain": 1.0},)
+_NONE = {"std": 0.0}
+# The kind and the parameter that each flag stands for, in the order in which operators act.
+_OPERATOR_FLAGS = {
+    "gain": ("gain", "gain"),
+    "blur": ("blur", "psf"),
+    "downsample": ("downsample", "n"),
+    "angles": ("projection", "angles"),
+    "matrix": ("matrix", "a"),
+    "mask": ("mask", "mask"),
+    "quality": ("quality", "flags"),
+}
+_NOISE_FLAGS = {"noise": "std", "variance": "variance", "covariance": "covariance"}
+
+
+@dataclass(frozen=True, eq=False)
+class Specification:
+    """Operators, noise, and where they are given the prior and the data.
+
+    Attributes:
+        operators: One table per operator, the one that acts first in front.
+        noise: One of std, variance and covariance; the std may be "auto".
+        prior: The name or the model file of the prior.
+        model_error: The name of the prior's model error that is to be used.
+        y: The data, or the file that holds them.
+    """
+
+    operators: Sequence[Table] = _IDENTITY
+    noise: Table = field(default_factory=lambda: _NONE)
+    prior: str | None = None
+    model_error: str | None = None
+    y: Path | Float[np.ndarray, "*data"] | None = None
+
+    @classmethod
+    def from_flags(cls, flags: Mapping[str, Any]) -> "Specification":
+        """Reads flags of the command line by their names; those that are None were not given.
+
+        Gain, blur, downsampling, projection and matrix act in this order; mask and quality say
+        which of the resulting data are missing. Without a flag for the noise there is none.
+        """
+        given = {name: value for name, value in flags.items() if value is not None}
+        if (path := given.pop("problem", None)) is not None:
+            if given:
+                raise UserError(
+                    f"--problem already describes operator and noise: leave out --{min(given)}."
+                )
+            return cls.read(path)
+        if "boundary" in given and "blur" not in given:
+            raise UserError("--boundary belongs to a blur: give --blur too.")
+        noises = [flag for flag in _NOISE_FLAGS if flag in given]
+        if len(noises) > 1:
+            raise UserError(f"Give --{' or --'.join(noises)}, not both.")
+        noise = {_NOISE_FLAGS[flag]: _numbers(given[flag]) for flag in noises}
+        operators = [_table_of_flag(flag, given) for flag in _OPERATOR_FLAGS if flag in given]
+        return cls.from_dict({"operator": operators or [*_IDENTITY], "noise": noise or _NONE}, Path)
+
+    @classmethod
+    def read(cls, path: str | Path) -> "Specification":
+        """Reads a problem file; the names of files in it are relative to it."""
+        path = existing_file(path)
+        try:
+            found = cls.from_toml(path.read_text(encoding="utf-8"), lambda name: path.parent / name)
+        except UnicodeDecodeError as error:
+            raise UserError(f"{path} is not TOML: {error}.") from None
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from None
+        beside = path.parent / (found.prior or "")
+        return dataclasses.replace(found, prior=str(beside)) if beside.is_file() else found
+
+    @classmethod
+    def from_toml(cls, text: str, find: Find | None = None) -> "Specification":
+        """Reads the text of a problem file; `find` is that of `from_dict`."""
+        try:
+            return cls.from_dict(tomllib.loads(text), find)
+        except tomllib.TOMLDecodeError as error:
+            raise UserError(f"This is not TOML: {error}.") from None
+
+    @classmethod
+    def from_dict(cls, table: Table, find: Find | None = None) -> "Specification":
+        """Checks a table such as a TOML file or a JSON object holds.
+
+        Args:
+            table: The entries of a problem file by their names.
+            find: Says what the name of a file stands for: a path, or the array itself. Without it
+                such names, model files included, are refused: a stranger must not choose files to
+                be read.
+        """
+        if unknown := set(table) - set(_KNOWN):
+            raise UserError(f"The problem has {min(unknown)!r}, which is none of {_list(_KNOWN)}.")
+        if table.get("format", FORMAT) != FORMAT:
+            raise UserError(
+                f"The problem has format {table['format']}; this version reads {FORMAT}."
+            )
+        for name in ("prior", "model_error"):
+            if not isinstance(table.get(name, ""), str):
+                raise UserError(f"The problem has {name} = {table[name]!r}, which is not text.")
+        prior = table.get("prior")
+        if find is None and prior is not None and prior not in embedded_models():
+            raise UserError(f"There is no embedded model {prior!r}.")
+        operators, noise = table.get("operator"), table.get("noise")
+        if not isinstance(operators, list) or not operators or not isinstance(noise, Mapping):
+            raise UserError("A problem needs at least one [[operator]] and a [noise] table.")
+        if len(noise) != 1 or not set(noise) <= set(_NOISES):
+            raise UserError(f"The noise is one of {_list(_NOISES)}, not {_list(noise) or 'none'}.")
+        y = table.get("y")
+        if y is not None:
+            y = _value("y", y, find) if isinstance(y, str) else read_real(y, "y")
+        return cls(
+            [_check_operator(each, find) for each in operators],
+            {name: _value(name, value, find) for name, value in noise.items()},
+            prior,
+            table.get("model_error"),
+            y,
+        )
+
+    @property
+    def noise_is_unknown(self) -> bool:
+        """Whether the level of the noise is to be estimated from the data."""
+        return isinstance(self.noise.get("std"), str)
+
+    def with_files(self, observation: Observation) -> "Specification":
+        """Reads every file of operators and noise, and brings the noise to the scale of [0, 1].
+
+        Numbers of the noise are on that scale already. Maps are in the units of the data if these
+        or the maps are FITS; otherwise whole numbers of a map have the range of their kind.
+
+        Args:
+            observation: The data, whose units the noise may have.
+        """
+        noise = {name: _read_noise(name, value, observation) for name, value in self.noise.items()}
+        operators = [_read_operator(table) for table in self.operators]
+        return dataclasses.replace(self, operators=operators, noise=noise)
+
+    def build(self, shape: tuple[int, ...]) -> tuple[Operator, GaussianNoise | None]:
+        """Makes the operator for images of one shape, and the noise; None if it is unknown."""
+        operator = _compose(self.operators).bind(shape)
+        return operator, None if self.noise_is_unknown else GaussianNoise(**self.noise)
+
+
+def _table_of_flag(flag: str, given: Mapping[str, Any]) -> Table:
+    """The operator that a flag describes; a blur is `SIGMA`, `SIGMA,SIZE` or a kernel's file."""
+    kind, name = _OPERATOR_FLAGS[flag]
+    value = _numbers(given[flag])
+    if flag == "angles" and isinstance(value, float):
+        value = [value]
+    if flag != "blur":
+        return {"kind": kind, name: value}
+    table = {"kind": kind, "boundary": given.get("boundary", "zero")}
+    if isinstance(value, str):
+        return table | {name: value}
+    sigma, *sides = value if isinstance(value, list) else [value]
+    if len(sides) > 1 or not all(side.is_integer() for side in sides):
+        raise UserError(f"--blur {given[flag]} is neither SIGMA nor SIGMA,SIZE nor a file.")
+    return table | {"sigma": sigma, "size": int(sides[0]) if sides else None}
+
+
+def _numbers(given: Any) -> Any:
+    """The numbers of `1.5` or `0,45,90`; any other text and numbers stay as they are."""
+    if isinstance(given, int):
+        return given
+    try:
+        numbers = [float(part) for part in str(given).split(",")]
+    except ValueError:
+        return str(given)
+    return numbers[0] if len(numbers) == 1 else numbers
+
+
+def _check_operator(table: Any, find: Find | None) -> Table:
+    """An operator's table whose names of files have been replaced by what they stand for."""
+    if not isinstance(table, Mapping) or not isinstance(table.get("kind"), str):
+        raise UserError(f'The operator {table!r} needs a kind, such as kind = "mask".')
+    kind = table["kind"]
+    parameters = {name: value for name, value in table.items() if name != "kind"}
+    if kind == "stack":
+        parts = parameters.pop("parts", None)
+        lists = isinstance(parts, list) and all(isinstance(part, list) and part for part in parts)
+        if parameters or not lists or not parts:
+            raise UserError("A stack has parts, a list of lists of operators, and nothing else.")
+        return {
+            "kind": kind,
+            "parts": [[_check_operator(each, find) for each in part] for part in parts],
+        }
+    if kind != "quality":
+        check_parameters(kind, parameters)
+    elif set(parameters) != {"flags"}:
+        raise UserError("Data quality has flags, an image that is 0 where a pixel is good.")
+    return {"kind": kind} | {name: _value(name, value, find) for name, value in parameters.items()}
+
+
+def _value(name: str, value: Any, find: Find | None) -> Any:
+    """A parameter; the name of a file is replaced by what it stands for."""
+    if not isinstance(value, str) or name == "boundary" or (name, value) == ("std", AUTO):
+        return value
+    # What has no ending is no file either: as a rule, it gives a sentence on which rules there are.
+    if name == "mask" and (is_mask_text(value) or not Path(value).suffix):
+        return value
+    if find is None:
+        raise UserError(f"The problem has {name} = {value!r} where numbers are expected.")
+    return find(value)
+
+
+def _read_operator(table: Table) -> Table:
+    """An operator's table with arrays in the place of files."""
+    if table["kind"] == "stack":
+        parts = [[_read_operator(each) for each in part] for part in table["parts"]]
+        return {"kind": "stack", "parts": parts}
+    readers: dict[str, Callable[[Path], np.ndarray]] = {"mask": _read_mask, "psf": _read_psf}
+    return {
+        name: readers.get(name, read_array)(value) if isinstance(value, Path) else value
+        for name, value in table.items()
+    }
+
+
+def _read_mask(path: Path) -> np.ndarray:
+    """Reads the image of a mask, which is 0 where data are hidden."""
+    header = read_fits_header(path)
+    if header is not None and str(header.get("EXTNAME", "")).strip().upper() == "DQ":
+        raise UserError(f"{path} holds data-quality flags, where 0 is good: give it as --quality.")
+    image = read_array(path)
+    # Image files hold 0 and 255 where arrays hold 0 and 1.
+    highest = image.max(initial=0)
+    return image / highest if image.dtype.kind in "ui" and highest > 1 else image
+
+
+def _read_psf(path: Path) -> np.ndarray:
+    """Reads a kernel; whole numbers carry no scale of their own and are made to sum to 1."""
+    psf = read_array(path)
+    return psf / psf.sum() if psf.dtype.kind in "ui" and psf.any() else psf
+
+
+def _read_noise(name: str, value: Any, observation: Observation) -> Any:
+    """Standard deviations, variances or a covariance on the scale of [0, 1]."""
+    if name == "covariance":
+        return read_array(value) if isinstance(value, Path) else value
+    if isinstance(value, str):
+        return value
+    power, scale = (1 if name == "std" else 2), observation.scaling.scale
+    if isinstance(value, Path):
+        path, value = value, read_array(value)
+        if observation.header is not None or is_fits(path):
+            return value / scale**power
+        value = value / full_scale(value) ** power
+    highest = float(np.max(read_real(value, f"The noise {name}"), initial=0))
+    if highest > 1 and scale > 1:
+        warnings.warn(
+            f"The noise {name} reaches {highest:.3g} on the scale of [0, 1]; if it is in the units"
+            f" of the data, which were divided by {scale:g}, give"
+            f" {highest / scale**power:.2g} instead.",
+            stacklevel=2,
+        )
+    return value
+
+
+def _compose(tables: Sequence[Table]) -> Operator:
+    # The first table acts first, so it is the innermost.
+    return reduce(lambda inner, outer: outer @ inner, map(_build, tables))
+
+
+def _build(table: Table) -> Operator:
+    parameters = {name: value for name, value in table.items() if name != "kind"}
+    if table["kind"] == "stack":
+        return stack(*map(_compose, parameters["parts"]))
+    if table["kind"] == "quality":
+        return Mask(np.asarray(parameters["flags"]) == 0)
+    if isinstance(parameters.get("mask"), str):
+        return parse_mask(parameters["mask"])
+    return build_operator(table["kind"], parameters)
+
+
+def _list(names: Sequence[str] | Mapping[str, Any]) -> str:
+    return ", ".join(names)

@@ -1,0 +1,15 @@
+import os
+
+import pytest
+
+from latentuq.app.train import TrainingRequest, train
+from latentuq.core.errors import UserError
+from latentuq.prior.training import TrainingConfig
+
+
+def test_a_folder_that_cannot_be_written_is_found_before_training(tmp_path, monkeypatch):
+    # Root may write everywhere, so the answer is played.
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    request = TrainingRequest("mnist", tmp_path / "m", TrainingConfig(), "m")
+    with pytest.raises(UserError, match="cannot be written"):
+        train(request, print)

@@ -1,0 +1,228 @@
+"""A problem as plain data: flags, TOML and JSON say the same."""
+
+import json
+import warnings
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from latentuq import prior_from
+from latentuq.core.errors import UserError
+from latentuq.data.images import write_image
+from latentuq.data.observation import Observation
+from latentuq.data.scaling import Scaling
+from latentuq.forward import Blur, Mask, example_operators, to_matrix
+from latentuq.likelihood.noise import GaussianNoise
+from latentuq.problem import InverseProblem
+from latentuq.problem.files import save_problem
+from latentuq.problem.specification import Specification
+
+SHAPE = (8, 6)
+PLAIN = Observation("y.npy", np.zeros(SHAPE))
+
+
+def build(flags, observation=PLAIN):
+    """The operator and the noise that flags describe."""
+    return Specification.from_flags(flags).with_files(observation).build(SHAPE)
+
+
+def test_flags_toml_and_json_say_the_same(tmp_path):
+    np.save(tmp_path / "gain.npy", np.full(SHAPE, 2.0))
+    (tmp_path / "night.toml").write_text(
+        """
+        [[operator]]
+        kind = "gain"
+        gain = "gain.npy"
+        [[operator]]
+        kind = "blur"
+        sigma = 0.5
+        size = 3
+        [[operator]]
+        kind = "mask"
+        mask = "columns:1-2"
+        [noise]
+        variance = 0.04
+        """
+    )
+    client = {
+        "operator": [
+            {"kind": "gain", "gain": np.full(SHAPE, 2.0).tolist()},
+            {"kind": "blur", "sigma": 0.5, "size": 3},
+            {"kind": "mask", "mask": "columns:1-2"},
+        ],
+        "noise": {"variance": 0.04},
+    }
+    flags = {
+        "gain": str(tmp_path / "gain.npy"), "blur": "0.5,3", "mask": "columns:1-2",
+        "variance": "0.04", "matrix": None,
+    }  # fmt: skip
+    described = [
+        Specification.from_flags(flags),
+        Specification.read(tmp_path / "night.toml"),
+        Specification.from_dict(json.loads(json.dumps(client))),
+    ]
+    built = [each.with_files(PLAIN).build(SHAPE) for each in described]
+    for operator, noise in built:
+        np.testing.assert_array_equal(to_matrix(operator), to_matrix(built[0][0]))
+        assert noise.std == np.float32(0.2)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"y": "secret.npy"},
+        {"operator": [{"kind": "mask", "mask": "secret.png"}]},
+        {"operator": [{"kind": "gain", "gain": "secret.npy"}]},
+        {"operator": [{"kind": "quality", "flags": "secret.fits"}]},
+        {"operator": [{"kind": "stack", "parts": [[{"kind": "blur", "psf": "secret.npy"}]]}]},
+        {"noise": {"std": "secret.npy"}},
+    ],
+)
+def test_a_client_cannot_name_files(entry):
+    table = {"operator": [{"kind": "downsample", "n": 2}], "noise": {"std": 0.1}, **entry}
+    with pytest.raises(UserError, match=r"'secret\.\w+' where numbers are expected"):
+        Specification.from_dict(table)
+
+
+def test_a_client_names_embedded_models_only():
+    table = {"operator": [{"kind": "downsample", "n": 2}], "noise": {"std": 0.1}}
+    assert Specification.from_dict(table | {"prior": "mnist"}).prior == "mnist"
+    with pytest.raises(UserError, match="no embedded model '/home/me/m"):
+        Specification.from_dict(table | {"prior": "/home/me/m.safetensors"})
+
+
+def test_files_are_read_when_that_is_asked_for_and_not_before(tmp_path):
+    specification = Specification.from_flags({"gain": str(tmp_path / "gain.npy")})
+    with pytest.raises(UserError, match="There is no file"):
+        specification.with_files(PLAIN)
+    np.save(tmp_path / "gain.npy", np.full(SHAPE, 3.0))
+    operator, _ = specification.with_files(PLAIN).build(SHAPE)
+    np.testing.assert_array_equal(operator(np.ones(SHAPE)), 3.0)
+
+
+def test_image_files_of_masks_and_kernels(tmp_path):
+    mask = np.eye(*SHAPE, dtype=np.uint8)
+    write_image(tmp_path / "mask.png", 255 * mask)
+    kernel = np.array([[0, 1, 0], [1, 4, 1], [0, 1, 0]], np.uint8)
+    write_image(tmp_path / "psf.png", kernel)
+    flags = {"mask": str(tmp_path / "mask.png"), "blur": str(tmp_path / "psf.png")}
+    expected = Mask(mask) @ Blur(psf=kernel / 8)
+    np.testing.assert_array_equal(to_matrix(build(flags)[0]), to_matrix(expected.bind(SHAPE)))
+
+
+def test_quality_flags_hide_what_is_not_zero(tmp_path):
+    flags = np.zeros(SHAPE, np.int16)
+    flags[0, :3] = 4, 1, -1
+    np.save(tmp_path / "quality.npy", flags)
+    operator, _ = build({"quality": str(tmp_path / "quality.npy")})
+    np.testing.assert_array_equal(operator.mask, flags == 0)
+
+
+def test_flags_blur_then_downsample_then_mask(tmp_path):
+    np.save(tmp_path / "noise.npy", np.full((4, 3), 0.2))
+    flags = {"mask": "columns:1", "blur": "0.5", "downsample": 2}
+    operator, noise = build(flags | {"noise": str(tmp_path / "noise.npy")})
+    assert repr(operator) == ("Mask(4x3) @ Downsample(2) @ Blur(sigma=0.5, 5x5, zero)")
+    assert noise.std.shape == (4, 3)
+    np.testing.assert_array_equal(operator.outer.mask[0], [True, False, True])
+
+
+def test_every_saveable_kind_has_a_flag(tmp_path):
+    np.save(tmp_path / "matrix.npy", np.ones((2, 48)))
+    np.save(tmp_path / "covariance.npy", 0.01 * np.eye(2))
+    flags = {
+        "gain": "2", "blur": "0.5,3", "boundary": "reflect", "matrix": tmp_path / "matrix.npy",
+        "covariance": tmp_path / "covariance.npy",
+    }  # fmt: skip
+    operator, noise = build(flags)
+    assert repr(operator) == "Matrix(2x48) @ Blur(sigma=0.5, 3x3, reflect) @ Gain(8x6)"
+    assert noise.factor.shape == (2, 2)
+    for text, angles in (("0,45.5", [0, 45.5]), ("30", [30])):
+        np.testing.assert_array_equal(build({"angles": text})[0].angles, angles)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"boundary": "zero"}, "give --blur too"),
+        ({"blur": "1,3,5"}, "neither SIGMA"),
+        ({"blur": "1,4"}, "odd number of pixels, not 4"),
+        ({"gain": "1,2"}, r"shape \(2,\)"),
+        ({"angles": "north"}, "no file north"),
+        ({"variance": "1", "covariance": "c.npy"}, "--variance or --covariance, not both"),
+        ({"noise": "0.1", "variance": "0.1"}, "not both"),
+        ({"mask": "stripes"}, "'stripes' is not a mask"),
+        ({"variance": "auto"}, "no file auto"),
+    ],
+)
+def test_flags_that_cannot_be_right(flags, message):
+    with pytest.raises(UserError, match=message):
+        build(flags)
+
+
+def test_no_flags_mean_the_image_itself_without_noise():
+    operator, noise = build({})
+    np.testing.assert_array_equal(to_matrix(operator), np.eye(48))
+    assert noise.std == 0
+
+
+def test_noise_to_be_estimated_is_none_yet():
+    specification = Specification.from_flags({"noise": "auto"})
+    assert specification.noise_is_unknown
+    assert specification.with_files(PLAIN).build(SHAPE)[1] is None
+    table = {"operator": [{"kind": "downsample", "n": 2}], "noise": {"std": "auto"}}
+    assert Specification.from_dict(table).noise_is_unknown
+
+
+def test_problem_flag_reads_the_file_and_excludes_the_others(tmp_path):
+    prior = prior_from(lambda u: jnp.full(SHAPE, u[0]), 1, SHAPE, 0.1)
+    blur = example_operators(SHAPE)["blur"]
+    problem = InverseProblem(prior, blur, GaussianNoise(0.1), np.zeros(SHAPE))
+    save_problem(problem, tmp_path / "night.toml")
+    (tmp_path / "night-y.npy").unlink()  # Only operator and noise are wanted.
+    operator, noise = build({"problem": tmp_path / "night.toml"})
+    np.testing.assert_array_equal(to_matrix(operator), to_matrix(blur))
+    assert noise.std == np.float32(0.1)
+    with pytest.raises(UserError, match="leave out --noise"):
+        build({"noise": "0.1", "problem": tmp_path / "night.toml"})
+
+
+@pytest.mark.parametrize("from_file", [False, True])
+def test_noise_maps_in_fits_are_in_the_units_of_the_data(tmp_path, from_file):
+    from astropy.io import fits
+
+    path = tmp_path / "error.fits"
+    fits.PrimaryHDU(np.full(SHAPE, 51, np.uint8)).writeto(path)
+
+    def noise(name, observation):
+        if not from_file:
+            return build({{"std": "noise"}.get(name, name): str(path)}, observation)[1]
+        text = f'operator = [{{ kind = "gain", gain = 1 }}]\nnoise.{name} = "error.fits"'
+        (tmp_path / "night.toml").write_text(text)
+        return build({"problem": tmp_path / "night.toml"}, observation)[1]
+
+    counts = Observation("y.fits", np.zeros(SHAPE), Scaling(0.0, 65535.0), header={})
+    for name, expected in (("std", 51 / 65535), ("variance", np.sqrt(51) / 65535)):
+        np.testing.assert_allclose(noise(name, counts).std, expected, rtol=1e-6)
+    bytes_ = Observation("y.png", np.zeros(SHAPE), Scaling(0.0, 255.0))
+    np.testing.assert_allclose(noise("std", bytes_).std, 0.2, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("flags", "hint"), [({"noise": "25.5"}, "0.1"), ({"variance": "650"}, "0.01")]
+)
+def test_a_noise_level_in_the_units_of_the_file_is_noticed(flags, hint):
+    with pytest.warns(UserWarning, match=rf"divided by 255, give {hint} instead"):
+        build(flags, PLAIN._replace(scaling=Scaling(0.0, 255.0)))
+    with warnings.catch_warnings(action="error"):
+        build(flags)
+
+
+def test_names_in_a_file_are_relative_to_it(tmp_path):
+    text = 'y = "a/y.npy"\noperator = [{ kind = "gain", gain = "g.npy" }]\nnoise.std = 0.1'
+    (tmp_path / "night.toml").write_text(text)
+    found = Specification.read(tmp_path / "night.toml")
+    assert found.y == tmp_path / "a" / "y.npy"
+    assert found.operators[0]["gain"] == Path(tmp_path / "g.npy")
