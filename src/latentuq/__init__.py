@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from latentuq.problem.files import load_problem as load_problem
     from latentuq.problem.files import save_problem as save_problem
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Public name -> module that defines it; imported on first use, so that `import latentuq` is light.
 _PUBLIC = {
