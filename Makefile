@@ -2,20 +2,32 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check env env-test lock models results clean
+.PHONY: demo help test check env env-test lock models results clean
 
+# Four digits reconstructed, with a report of each in the folder demo.
 demo: env
 	$(BIN)/latentuq demo -o demo --force
 
+# Lists what make can do, and the studies.
+help: env
+	@awk '/^#/ { text = text substr($$0, 2) } \
+		/^[a-z-]+:/ { if (text) printf "make %-9s%s\n", substr($$1, 1, index($$1, ":") - 1), text } \
+		!/^#/ { text = "" }' $(MAKEFILE_LIST)
+	@$(BIN)/python -m studies
+
+# Runs all checks and tests.
 test: env-test check
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
+# Checks style and types.
 check: env-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/basedpyright
 
+# Installs latentuq and what it needs into .venv.
 env: $(VENV)/.installed
+# Installs what tests and studies need as well.
 env-test: $(VENV)/.installed-test
 
 # The stamps are newer than the lock files once everything in them is installed.
@@ -43,12 +55,12 @@ models: env
 
 # Measures what is missing in docs/results and writes its pages.
 results: env-test
-	$(BIN)/python -m studies.priors
-	$(BIN)/python -m studies.references
-	$(BIN)/python -m studies.inference
-	$(BIN)/python -m studies.reports
-	$(BIN)/latentuq bench --methods all --scaling -o docs/results
-	$(BIN)/latentuq reproduce -o docs/results
+	$(BIN)/python -m studies priors
+	$(BIN)/python -m studies references
+	$(BIN)/python -m studies inference
+	$(BIN)/python -m studies reports
+	$(BIN)/python -m studies bench --methods all --repeats 5 --scaling
+	$(BIN)/python -m studies reproduce
 
 # Writes the lock files anew from pyproject.toml.
 lock: $(BIN)/python
@@ -56,5 +68,6 @@ lock: $(BIN)/python
 	$(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --no-header --all-build-deps -o requirements.lock pyproject.toml
 	$(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-emit-options --no-header --extra test -c requirements.lock -o requirements-test.lock pyproject.toml
 
+# Removes the environment and the demo.
 clean:
 	rm -rf $(VENV) demo

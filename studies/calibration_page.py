@@ -1,15 +1,14 @@
 """docs/results/calibration.md and its figures, from the rows of all studies in a folder."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from latentuq.calibration.alarms import SETS, STUDY, describe_alarms
+from latentuq import UserError
 from latentuq.calibration.measure import BINS, LEVELS
 from latentuq.calibration.statistics import Rate, Reliability
-from latentuq.calibration.studies import METHODS, STUDIES, Study
+from latentuq.calibration.studies import KINDS, Study
 from latentuq.calibration.summary import (
     Rows,
     check_uniformity,
@@ -18,50 +17,46 @@ from latentuq.calibration.summary import (
     class_reliability,
     coverage,
     histogram,
+    is_unreliable,
     mode_reliability,
     rank_distance,
     top_class_reliability,
 )
-from latentuq.core.cells import commits
-from latentuq.core.errors import UserError
-from latentuq.core.files import atomic_path
+from latentuq.core.cells import commits, read_file
 from latentuq.prior.model_error import LOW_RANK, SIGNAL_DEPENDENT
 from latentuq.problem.experiments import EXPERIMENTS
-from studies.markdown import table
+from studies.alarms import ALARMS, SETS, describe_alarms
+from studies.calibration import METHODS
+from studies.pages import COLOURS, save_figure, section, write_text
 
 _MODEL_ERRORS = ("scalar", "per-pixel", LOW_RANK, SIGNAL_DEPENDENT)
 # Weights of modes this far from 0 and 1 are shown by themselves.
 _DOUBTFUL = 0.1
-# Colour-blind-safe (Okabe and Ito), one per corruption.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
 
 Studies = dict[Study, Rows]
 
 
-def write_page(folder: Path, page: Path) -> Path:
+def write_calibration(folder: Path, page: Path, command: str) -> Path:
     """Writes the page, and its figures beside it."""
     studies, alarms, models = read_studies(folder)
     if not studies and not alarms:
         raise UserError(f"There are no rows of a study in {folder}.")
     figures = save_figures(studies, page)
-    parts = [
-        _simulated(studies),
-        _real(studies),
-        _methods(studies),
-        *(f"![{title}]({path.name})" for title, path in figures.items()),
-        _alarms(alarms),
-    ]
-    body = "\n\n".join(part for part in parts if part)
-    text = f"""# Calibration: does what the posterior says happen as often as it says?
-
-Written by `latentuq calibrate -o {folder} --page {page}` from the rows in
+    source = f"""Written by `{command}` from the rows in
 [{folder.name}]({folder.name}), prior {", ".join(f"`{model}`" for model in models)}.
-`latentuq calibrate --study ... -o {folder}` measures a study, and continues one that is there.
-
-{body}
-"""
-    with atomic_path(page) as temporary:
-        temporary.write_text(text)
+`python -m studies calibration --study ...` measures a study, and continues one that is there."""
+    write_text(
+        page,
+        [
+            "# Calibration: does what the posterior says happen as often as it says?",
+            source,
+            _simulated(studies),
+            _real(studies),
+            _methods(studies),
+            *(f"![{title}]({path.name})" for title, path in figures.items()),
+            _alarms(alarms),
+        ],
+    )
     return page
 
 
@@ -71,17 +66,15 @@ def read_studies(folder: Path) -> tuple[Studies, dict[str, Rows], list[str]]:
     alarms: dict[str, Rows] = {}
     models = set()
     for path in sorted(folder.glob("*.json")):
+        setup, cells = read_file(path)
+        rows = [*cells.values()]
         try:
-            contents = json.loads(path.read_text())
-            if not contents.get("rows"):
-                continue
-            setup, rows = contents["setup"], contents["rows"]
             models.add(f"{setup['model']} (sha256 {setup['model_checksum'][:12]})")
-            if setup["study"] == STUDY:
+            if setup["study"] == ALARMS:
                 alarms[setup["model_error"]] = rows
             else:
                 studies[Study(**setup["study"])] = rows
-        except (ValueError, KeyError, TypeError):
+        except (KeyError, TypeError):
             raise UserError(f"{path} is not a file of a calibration study.") from None
     return studies, alarms, sorted(models)
 
@@ -109,23 +102,18 @@ def _simulated(studies: Studies) -> str:
                 f"{mode_reliability(found).error:.3f}",
                 f"{doubtful.error:.3f} ({number})" if (number := doubtful.counts.sum()) else "",
                 f"{check_weights(found):.3f}",
-                str(_unreliable(found)),
+                str(sum(map(is_unreliable, found))),
             ]
         )
-    if not rows:
-        return ""
     titles = ["corruption", "problems", "least p of ranks", "p of TARP"]
     titles += [f"{level:.0%} intervals" for level in LEVELS]
     titles += ["error of mode weights", f"from {_DOUBTFUL:.0%} to {1 - _DOUBTFUL:.0%}"]
     titles += ["p of weights", "unreliable"]
-    return f"""## Data simulated from the model
-
+    before = f"""\
 u from the prior, x and y from u, with the model error `{LOW_RANK}`: unlike the default's, its
 likelihood and simulation are the same Gaussian, so this tests the inference alone. Measured at
-{commits(shown)}.
-
-{table(titles, rows)}
-
+{commits(shown)}."""
+    after = """\
 `least p of ranks`: the smallest of the Kolmogorov-Smirnov tests of the ranks of all latent
 dimensions, with that of TARP corrected for their number by Holm's method (bar 0.01). `intervals`:
 percentage of hidden pixels (of all pixels under the blur) that central intervals cover, ± standard
@@ -134,10 +122,7 @@ expected calibration error of the stated weight of a mode holding the truth, of 
 those that are neither nearly certain nor nearly empty (so many); `p of weights`: of the heaviest
 mode of each problem (chi-squared in bins of a tenth). The grey band in the figure holds 99 % of
 uniform ranks (Kolmogorov-Smirnov, one test, fewest problems)."""
-
-
-def _unreliable(rows: Rows) -> int:
-    return sum(row.get("verdict") == "unreliable" for row in rows)
+    return section("Data simulated from the model", before, titles, rows, after)
 
 
 def _real(studies: Studies) -> str:
@@ -168,29 +153,15 @@ def _real(studies: Studies) -> str:
                     f"{top_class_reliability(found).error:.3f} ({noise[1]:.3f})",
                     f"{chi:.2f}",
                     f"{check_uniformity(found).tarp:.3f}",
-                    str(_unreliable(found)),
+                    str(sum(map(is_unreliable, found))),
                 ]
             )
-    if not rows:
-        return ""
     titles = ["corruption", "model error", "images", "50 %", "90 %", "90 %, inked", "90 %, black"]
-    titles += [
-        "ranks",
-        "CRPS",
-        "energy",
-        "classes",
-        "top class",
-        "chi-squared",
-        "p of TARP",
-        "unreliable",
-    ]
-    return f"""## Real test images
-
+    titles += ["ranks", "CRPS", "energy", "classes", "top class", "chi-squared", "p of TARP"]
+    before = f"""\
 Digits of the test set in random order, without those that had a part in making the method; fresh
-noise, images drawn with the model error. Measured at {commits(shown)}.
-
-{table(titles, rows)}
-
+noise, images drawn with the model error. Measured at {commits(shown)}."""
+    after = """\
 `50 %`, `90 %`: coverage of hidden pixels whose posterior standard deviation is above 0.05 (bar: 86
 to 94 % by 90 % intervals); `inked`: those whose true value is above 0 (bar: 84 %); `black`: all
 hidden pixels whose true value is 0. Most hidden pixels are black and always covered, so an average
@@ -201,11 +172,12 @@ right, but the shape of what they summarise is not. `classes`, `top class`: expe
 error of the probabilities that a classifier, applied to draws, gives to all digits and to the most
 probable one (bar 0.05), in brackets what chance alone makes of so few images. `chi-squared`: median
 of the reduced one. `p of TARP` has no bar here: no model made these images."""
+    return section("Real test images", before, [*titles, "unreliable"], rows, after)
 
 
 def _methods(studies: Studies) -> str:
     rows, shown = [], []
-    for kind in STUDIES:
+    for kind in KINDS:
         for corruption in EXPERIMENTS:
             others = [Study(kind, corruption, LOW_RANK, method) for method in METHODS][1:]
             fewest = min((len(studies[name]) for name in others if name in studies), default=0)
@@ -229,24 +201,18 @@ def _methods(studies: Studies) -> str:
                         f"{uniform.least:.1e}",
                     ]
                 )
-    if not rows:
-        return ""
     titles = ["data", "method", "problems", "50 %", "90 %", "CRPS", "energy", "least p"]
-    return f"""## What over-confidence looks like
-
+    before = f"""\
 The same problems for Laplace's approximation at our modes and for stochastic variational inference
-at its fast settings, model error `{LOW_RANK}`. Measured at {commits(shown)}.
-
-{table(titles, rows)}
-
+at its fast settings, model error `{LOW_RANK}`. Measured at {commits(shown)}."""
+    after = """\
 `least p`: the smallest corrected p-value of all ranks (TARP's alone for real images). SVI is too
 sure of itself: its intervals cover too little. Laplace's intervals are wide enough, but not where
 they should be: its scores are worse."""
+    return section("What over-confidence looks like", before, titles, rows, after)
 
 
 def _alarms(alarms: dict[str, Rows]) -> str:
-    if not alarms:
-        return ""
     lines = [
         [
             error,
@@ -258,17 +224,15 @@ def _alarms(alarms: dict[str, Rows]) -> str:
         for alarm, facts in describe_alarms(rows).items()
     ]
     titles = ["model error", "alarm", *SETS, "all but digits"]
-    return f"""## Data that the model does not make
-
+    before = f"""\
 Half of the image is hidden, noise of 0.2 on the other. How often is the alarm raised? Measured at
-{commits(row for rows in alarms.values() for row in rows)}.
-
-{table(titles, lines)}
-
+{commits(row for rows in alarms.values() for row in rows)}."""
+    after = """\
 For digits it is a false one (bar: at most 5 %; at least 95 % of the others). `verdict`: it is
 "unreliable", because the data do not fit or because the inference has failed; `p-value`: the data
 do not fit (the limit was chosen on other digits and garments); `evidence`: ln evidence is below the
 5 % quantile of the digits' own, which nobody knows who has only one image."""
+    return section("Data that the model does not make", before, titles, lines, after)
 
 
 def save_figures(studies: Studies, page: Path) -> dict[str, Path]:
@@ -301,7 +265,7 @@ def _save_ranks(found: dict[str, Rows], path: Path) -> None:
     figure = Figure(figsize=(10, 3.4), layout="constrained")
     latent, image, modes = figure.subplots(1, 3)
     levels = np.linspace(0, 1, 101)
-    for colour, name in zip(_COLOURS, EXPERIMENTS, strict=True):
+    for colour, name in zip(COLOURS, EXPERIMENTS, strict=True):
         rows = found.get(name)
         if not rows:
             continue
@@ -319,7 +283,7 @@ def _save_ranks(found: dict[str, Rows], path: Path) -> None:
         axis.set_ylim(-0.25, 0.25)
     modes.set(title="weights of modes")
     figure.legend(*latent.get_legend_handles_labels(), loc="outside lower center", ncols=4)
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def _excess(ranks: Any, levels: Any) -> Any:
@@ -343,21 +307,16 @@ def _save_pit(found: dict[str, dict[str, Rows]], path: Path) -> None:
     *panels, classes = figure.subplots(1, len(found) + 1)
     edges = np.linspace(0, 1, BINS + 1)
     for axis, (error, by_corruption) in zip(panels, found.items(), strict=True):
-        for colour, name in zip(_COLOURS, EXPERIMENTS, strict=True):
+        for colour, name in zip(COLOURS, EXPERIMENTS, strict=True):
             if name in by_corruption:
                 axis.stairs(histogram(by_corruption[name]), edges, color=colour, label=name)
         axis.axhline(1, color="0.7", lw=0.8, zorder=0)
         axis.set(title=error, xlabel="rank of the true pixel", xlim=(0, 1), ylim=(0, 4))
     panels[0].set_ylabel("density")
     error, by_corruption = list(found.items())[-1]
-    for colour, name in zip(_COLOURS, EXPERIMENTS, strict=True):
+    for colour, name in zip(COLOURS, EXPERIMENTS, strict=True):
         if name in by_corruption:
             _plot_reliability(classes, class_reliability(by_corruption[name]), colour, name)
     classes.set(title=f"digits, {error}")
     figure.legend(*classes.get_legend_handles_labels(), loc="outside lower center", ncols=4)
-    _save(figure, path)
-
-
-def _save(figure: Any, path: Path) -> None:
-    with atomic_path(path) as temporary:
-        figure.savefig(temporary, dpi=130)
+    save_figure(figure, path)

@@ -1,24 +1,21 @@
-"""Trains the classifier of digits that the calibration study uses: about a minute.
+"""Trains the classifier of digits that comes with the package."""
 
-    python benchmarks/classifier.py
-
-Writes src/latentuq/calibration/digits.safetensors; its header holds its test accuracies.
-"""
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from latentuq import load_dataset, load_prior
 from latentuq.calibration.classifier import save_classifier, train_classifier
 from latentuq.core.cells import commit
-from latentuq.data import load_dataset
-from latentuq.prior.model_file import load_prior
-from studies.priors import ROOT
+from studies.pages import ROOT
 
 PATH = ROOT / "src" / "latentuq" / "calibration" / "digits.safetensors"
 
 
-def main() -> None:
+def train() -> Path:
+    """Trains and writes the classifier; the header of its file holds its test accuracies."""
     prior, data = load_prior("mnist"), load_dataset("mnist")
     images = jnp.asarray(data.train_images, jnp.float32)
     labels = jnp.asarray(data.train_labels, jnp.int32)
@@ -32,10 +29,6 @@ def main() -> None:
         return float(np.mean(np.argmax(classifier.probabilities(x), axis=1) == truth))
 
     metrics = {"accuracy": accuracy(test), "accuracy_remade": accuracy(remade)}
-    print(metrics)
-    command = "python benchmarks/classifier.py"
+    command = "python -m studies classifier"
     save_classifier(PATH, classifier, {"metrics": metrics, "command": command, "commit": commit()})
-
-
-if __name__ == "__main__":
-    main()
+    return PATH

@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from latentuq.core.errors import UserError
+from latentuq import GenerativePrior, InverseProblem, UserError
 from latentuq.forward import to_matrix
-from latentuq.prior import Card, GenerativePrior, ModelError, make_model_error
-from latentuq.problem import InverseProblem
+from latentuq.likelihood import GaussianLikelihood, SignalDependentLikelihood
+from latentuq.prior import Card, ModelError, make_model_error
 
 
 class LinearDecoder(eqx.Module):
@@ -68,7 +68,7 @@ def exact_posterior(problem: InverseProblem) -> ExactPosterior:
     """Solves a problem whose prior is `linear_prior` without approximation."""
     decoder = _linear_decoder(problem)
     A, y, noise = _observed_parts(problem)
-    S = _covariance(problem.model_error)
+    S = _covariance(gaussian_part(problem).error)
     G = np.asarray(decoder.weights, np.float64).reshape(problem.dim, -1).T
     offset = np.asarray(decoder.offset, np.float64).ravel()
     C = noise + A @ S @ A.T
@@ -89,7 +89,7 @@ def exact_conditional_image(
     """Mean and covariance of p(x | u, y), for any generator."""
     A, y, noise = _observed_parts(problem)
     image = np.asarray(problem.prior.generate(jnp.asarray(u)), np.float64).ravel()
-    return _condition(image, _covariance(problem.image_error), A, noise, y)
+    return _condition(image, _covariance(gaussian_part(problem).image_error), A, noise, y)
 
 
 def exact_log_density(problem: InverseProblem, u: Float[Array, " dim"]) -> float:
@@ -99,7 +99,7 @@ def exact_log_density(problem: InverseProblem, u: Float[Array, " dim"]) -> float
     """
     A, y, noise = _observed_parts(problem)
     image = np.asarray(problem.prior.generate(jnp.asarray(u)), np.float64).ravel()
-    C = noise + A @ _covariance(problem.model_error) @ A.T
+    C = noise + A @ _covariance(gaussian_part(problem).error) @ A.T
     prior = _normal_log_prob(np.asarray(u, np.float64), np.eye(problem.dim))
     return _normal_log_prob(y - A @ image, C) + prior
 
@@ -126,6 +126,15 @@ def _observed_parts(problem: InverseProblem) -> tuple[np.ndarray, np.ndarray, np
         noise = factor @ factor.T
     y = np.asarray(problem.y, np.float64).ravel()
     return to_matrix(problem.operator)[seen], y[seen], noise[np.ix_(seen, seen)]
+
+
+def gaussian_part(problem: InverseProblem) -> GaussianLikelihood:
+    """The Gaussian likelihood of a problem, also where u is inferred with another one."""
+    likelihood = problem.likelihood
+    if isinstance(likelihood, SignalDependentLikelihood):
+        return likelihood.gaussian
+    assert isinstance(likelihood, GaussianLikelihood)
+    return likelihood
 
 
 def _covariance(error: ModelError) -> np.ndarray:

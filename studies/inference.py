@@ -1,19 +1,7 @@
-"""Is the inference right, repeatable, honest and cheap? As docs/results/inference.md.
+"""Is the inference right, repeatable, honest and cheap: docs/results/inference.md."""
 
-    python benchmarks/inference.py            # what is missing is measured, then the page written
-    python benchmarks/inference.py --write    # the page alone, from what has been measured
-    python benchmarks/inference.py images     # only cells whose name starts so
-
-Every cell is saved to docs/results/inference.json as it finishes; a second call continues. The
-cells of another model, or of another version of `src/latentuq/inference`, are measured anew.
-"""
-
-import argparse
-import hashlib
-import json
+import functools
 import time
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import jax
@@ -21,36 +9,65 @@ import jax.numpy as jnp
 import numpy as np
 
 import latentuq
-from latentuq.core.cells import commit
-from latentuq.core.files import atomic_path
-from latentuq.data import load_digits
+from latentuq import InverseProblem, Posterior, load_digits, load_prior
+from latentuq.core.cells import Cells, Job, job
 from latentuq.inference import engine
-from latentuq.inference.descent import descend, gauss_newton
+from latentuq.inference.descent import Limits, descend, gauss_newton
 from latentuq.inference.search import SearchState
 from latentuq.inference.target import Target
-from latentuq.posterior import Posterior
-from latentuq.prior.model_file import load_prior
 from latentuq.prior.training.two_sample import two_sample_accuracy
-from latentuq.problem import InverseProblem
 from latentuq.problem.experiments import EXPERIMENTS, make_problem
+from studies import inference_page
 from studies.baselines.smc import smc
-from studies.bench.references import MODEL_ERROR
+from studies.baselines.timing import best_seconds, matmul_rate
 from studies.exact_densities import CASES, measure_case
-from studies.inference_page import write_page
-from studies.priors import ROOT, best_seconds, decoder_flops, flow_flops
-from studies.references import IMAGES, MODEL, SETTINGS, read_references, read_spread
+from studies.priors import decoder_flops, flow_flops
+from studies.references import (
+    DRAWS,
+    IMAGES,
+    MODEL,
+    MODEL_ERROR,
+    SIZE,
+    Reference,
+    load_model,
+    read_references,
+    read_spread,
+)
 
-CELLS = ROOT / "docs" / "results" / "inference.json"
-PAGE = ROOT / "docs" / "results" / "inference.md"
+TITLE = "Inference: is it right, repeatable, honest, cheap?"
 SEEDS = range(5)
-COMMIT = commit()
-PAPER = tuple((name, experiment.image) for name, experiment in EXPERIMENTS.items())
+
+
+def make_setup() -> dict[str, Any]:
+    return {"model": MODEL, "model_error": MODEL_ERROR}
+
+
+def make_jobs() -> dict[str, Job]:
+    images = [(corruption, image) for corruption in EXPERIMENTS for image in IMAGES]
+    jobs = {f"exact {name}": job(measure_case, name) for name in CASES}
+    for seed in SEEDS:
+        for corruption, image in images:
+            name = f"images {corruption} {image} seed {seed}"
+            jobs[name] = job(measure_image, corruption, image, seed)
+    for corruption, experiment in EXPERIMENTS.items():
+        image = experiment.image
+        jobs[f"cost {corruption} {image}"] = job(measure_cost, corruption, image)
+    for case in images:
+        jobs[f"hidden {case[0]} {case[1]}"] = job(measure_hidden, *case, 0)
+    return jobs | {"kernel": job(measure_kernel)}
+
+
+def make_sections(cells: Cells) -> list[str]:
+    return inference_page.make_sections(beside_references(cells))
+
+
+@functools.cache
+def references() -> dict[tuple[str, int], Reference]:
+    return read_references(DRAWS, load_prior(MODEL))
 
 
 def make(corruption: str, image: int) -> InverseProblem:
-    return make_problem(
-        load_prior(MODEL).with_model_error(MODEL_ERROR), corruption, load_digits().digit(image)
-    )
+    return make_problem(load_model(), corruption, load_digits().digit(image))
 
 
 def solve(problem: InverseProblem, seed: int, budget: str = "default") -> Posterior:
@@ -71,7 +88,7 @@ def summary(post: Posterior, seconds: float) -> dict[str, Any]:
         "forward_equivalents": d.forward_equivalents,
         "seconds": seconds,
         "stages": dict(d.seconds),
-        "verdict": post.verdict,
+        "verdict": str(post.verdict),
     }
 
 
@@ -81,7 +98,7 @@ def measure_image(corruption: str, image: int, seed: int) -> dict[str, Any]:
     start = time.perf_counter()
     post = solve(problem, seed)
     seconds = time.perf_counter() - start
-    reference = read_references()[corruption, image]
+    reference = references()[corruption, image]
     theirs = jnp.asarray(reference.draws)
     weights = jnp.mean(post.responsibilities(theirs), axis=0)
     draw_key, test_key = jax.random.split(jax.random.key(1000 + seed))
@@ -99,15 +116,16 @@ def measure_image(corruption: str, image: int, seed: int) -> dict[str, Any]:
     }
 
 
-def beside_references(cells: dict[str, Any]) -> dict[str, Any]:
+def beside_references(cells: Cells) -> Cells:
     """The cells, those of images with the evidence that is known today."""
-    references = read_references()
     known = dict(cells)
     for name in [name for name in cells if name.startswith("images ")]:
         _, corruption, image, *_ = name.split()
-        truth = references[corruption, int(image)]
-        evidence = {"reference": truth.log_evidence, "reference_error": truth.error}
-        known[name] = cells[name] | evidence
+        truth = references()[corruption, int(image)]
+        known[name] = cells[name] | {
+            "reference": truth.log_evidence,
+            "reference_error": truth.error,
+        }
     return known
 
 
@@ -151,8 +169,7 @@ def measure_cost(corruption: str, image: int) -> dict[str, Any]:
             name: float(np.median([record[name] for record in records]))
             for name in ("seconds", "forward_equivalents")
         } | {"stages": records[-1]["stages"]}
-    settings: dict[str, Any] = dict(SETTINGS)
-    result = smc(jax.random.key(0), problem.log_density, problem.dim, **settings)
+    result = smc(jax.random.key(0), problem.log_density, problem.dim, size=SIZE)
     runs["smc"] = {
         "seconds": result.seconds,
         "forward_equivalents": result.forward_equivalents,
@@ -199,15 +216,15 @@ def measure_hidden(corruption: str, image: int, seed: int) -> dict[str, Any]:
         "hidden": float(whole.weights[1]),
         "found_again": bool(distances.min() < 0.1),
         "evidence_change": float(post.log_evidence - whole.log_evidence),
-        "verdict": post.verdict,
-        "verdict_whole": whole.verdict,
+        "verdict": str(post.verdict),
+        "verdict_whole": str(whole.verdict),
     }
 
 
 def measure_kernel() -> dict[str, Any]:
     """Arithmetic of the search per second, against the machine's matrix products."""
-    prior = load_prior(MODEL).with_model_error(MODEL_ERROR)
     problem = make("solidmask", 6)
+    prior = problem.prior
     target = Target(problem.log_density, problem.dim, problem.residual)
     starts = jax.random.normal(jax.random.key(0), (32, prior.dim))
 
@@ -217,10 +234,7 @@ def measure_kernel() -> dict[str, Any]:
             target,
             starts,
             jnp.ones(32),
-            lanes=8,
-            steps=60,
-            tolerance=1e-2,
-            hopeless=60.0,
+            Limits(lanes=8, steps=60, tolerance=1e-2, hopeless=60.0),
         )
         return jax.block_until_ready(ends)
 
@@ -229,72 +243,8 @@ def measure_kernel() -> dict[str, Any]:
     forward = decoder_flops(prior.dim, 256, 2, pixels) + flow_flops(prior.dim, 64, 8)
     # J^T J and J^T r besides the Jacobian itself.
     flops = evaluations * ((prior.dim + 1) * forward + 2 * pixels * prior.dim * (prior.dim + 1))
-    square = jnp.ones((2048, 2048))
-    product = jax.jit(jnp.matmul)
-    rate = 2 * 2048**3 / best_seconds(lambda: product(square, square).block_until_ready())
     return {
         "evaluations": evaluations,
         "gflops": flops / best_seconds(run, 5) / 1e9,
-        "matmul_gflops": rate / 1e9,
+        "matmul_gflops": matmul_rate(repeats=10) / 1e9,
     }
-
-
-def cells() -> dict[str, Callable[[], dict[str, Any]]]:
-    """Every measurement by name."""
-    measurements: dict[str, Callable[[], dict[str, Any]]] = {}
-    for name in CASES:
-        measurements[f"exact {name}"] = partial(measure_case, name)
-    for seed in SEEDS:
-        for corruption in EXPERIMENTS:
-            for image in IMAGES:
-                name = f"images {corruption} {image} seed {seed}"
-                measurements[name] = partial(measure_image, corruption, image, seed)
-    for corruption, image in PAPER:
-        measurements[f"cost {corruption} {image}"] = partial(measure_cost, corruption, image)
-    for corruption in EXPERIMENTS:
-        for image in IMAGES:
-            name = f"hidden {corruption} {image}"
-            measurements[name] = partial(measure_hidden, corruption, image, 0)
-    measurements["kernel"] = measure_kernel
-    return measurements
-
-
-def stamp() -> str:
-    """What the cells depend on: the model and the engine's source."""
-    digest = hashlib.sha256(load_prior(MODEL).card.checksum.encode())
-    for path in sorted((ROOT / "src" / "latentuq" / "inference").glob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:12]
-
-
-def read_cells() -> dict[str, Any]:
-    return json.loads(CELLS.read_text()) if CELLS.exists() else {}
-
-
-def measure_missing(prefix: str) -> None:
-    """Measures what is missing or out of date, and saves each cell as it finishes."""
-    now = stamp()
-    for name, measure in cells().items():
-        if not name.startswith(prefix) or read_cells().get(name, {}).get("stamp") == now:
-            continue
-        start = time.perf_counter()
-        cell = measure() | {"stamp": now, "commit": COMMIT}
-        # Read again: other parts may be measured at the same time.
-        results = read_cells() | {name: cell}
-        with atomic_path(CELLS) as path:
-            path.write_text(json.dumps(results, indent=1) + "\n")
-        print(f"{name}: {time.perf_counter() - start:.0f} s", flush=True)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("prefix", nargs="?", default="")
-    parser.add_argument("--write", action="store_true")
-    options = parser.parse_args()
-    if not options.write:
-        measure_missing(options.prefix)
-    write_page(beside_references(read_cells()), PAGE, stamp())
-
-
-if __name__ == "__main__":
-    main()

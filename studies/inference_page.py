@@ -1,37 +1,21 @@
-"""docs/results/inference.md from the measured cells."""
+"""The sections of docs/results/inference.md, from the measured cells."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from latentuq.core.files import atomic_path
-from studies.markdown import table
-
-Cells = dict[str, Any]
-
-
-def write_page(cells: Cells, path: Path, stamp: str) -> None:
-    """Writes every section whose cells exist, and says which were measured with another engine."""
-    sections = [
-        section
-        for make in (_exact, _images, _repeatability, _cost, _hidden, _kernel)
-        if (section := make(cells))
-    ]
-    commits = ", ".join(sorted({cell["commit"] for cell in cells.values()}))
-    old = sorted({name.split()[0] for name, cell in cells.items() if cell["stamp"] != stamp})
-    if old:
-        sections.insert(0, f"**Measured with an earlier version of the engine:** {', '.join(old)}.")
-    text = _HEAD.format(commits=commits) + "\n\n" + "\n\n".join(sections) + "\n"
-    with atomic_path(path) as aside:
-        aside.write_text(text)
-    print(f"Wrote {path}")
+from latentuq.calibration.summary import is_unreliable, verdict_word
+from latentuq.core.cells import Cells, commits
+from studies.pages import numbers, section
 
 
-_HEAD = """# Inference: is it right, repeatable, honest, cheap?
-
-Written by `python benchmarks/inference.py` from [inference.json](inference.json) (commits
-{commits}). References: [references.md](references.md)."""
+def make_sections(cells: Cells) -> list[str]:
+    """Every section of the page."""
+    makers = (_exact, _images, _repeatability, _cost, _hidden, _kernel)
+    introduction = """\
+References: [references.md](references.md). Sections name the commits that measured them; what was
+changed in the engine since then is not in their numbers."""
+    return [introduction, *(make(cells) for make in makers)]
 
 
 def _named(cells: Cells, prefix: str) -> dict[str, Any]:
@@ -39,33 +23,28 @@ def _named(cells: Cells, prefix: str) -> dict[str, Any]:
 
 
 def _exact(cells: Cells) -> str:
+    gaps = ("mass_gap", "total_variation", "fit_mean_gap", "fit_covariance_gap")
     rows = [
         [
             name,
             f"{cell['evidence_gap']:+.3f} ± {cell['evidence_error']:.3f}",
-            _number(cell, "mass_gap"),
-            _number(cell, "total_variation"),
-            _number(cell, "fit_mean_gap"),
-            _number(cell, "fit_covariance_gap"),
-            f"{cell['khat']:.2f}",
-            cell["verdict"].split(":")[0],
+            *numbers(cell, **dict.fromkeys(gaps, ".4f")),
+            _khat(cell),
+            verdict_word(cell),
         ]
         for name, cell in _named(cells, "exact").items()
     ]
-    if not rows:
-        return ""
     titles = ["density", "ln evidence - exact", "mass", "total variation", "mean", "covariance"]
-    return f"""## Exact cases
-
-`solve_density` on densities whose integral is known (`benchmarks/exact_densities.py`).
-
-{table([*titles, "k-hat", "verdict"], rows)}
-
+    before = f"""\
+`solve_density` on densities whose integral is known (`studies/exact_densities.py`). Measured at
+{commits(_named(cells, "exact").values())}."""
+    after = """\
 `mass`: largest error of a component's mass, measured on draws by the known responsibilities (bar
 0.02; evidence within 0.05). `total variation`: between weighted draws and exact masses of 32 x 32
 cells (bar 0.05). `mean`, `covariance`: largest error of the EL2O Gaussian, in units of the exact
 one. The needle is a Gaussian of width 0.2 that holds 70 % of the mass where hardly a start falls:
 what no search has seen, no verdict can see, and it is kept here to show that."""
+    return section("Exact cases", before, [*titles, "k-hat", "verdict"], rows, after)
 
 
 def _images(cells: Cells) -> str:
@@ -82,34 +61,24 @@ def _images(cells: Cells) -> str:
                 f"{cell['reference']:.2f} ± {cell['reference_error']:.2f}",
                 f"{gap:+.2f} ± {cell['log_evidence_error']:.2f}",
                 f"{cell['bridge'] - cell['reference']:+.2f}",
-                f"{cell['weight_gap']:.3f}",
-                f"{cell['two_sample_accuracy']:.3f}",
-                f"{cell['khat']:.2f}",
-                f"{cell['ess']:.0f}",
-                str(cell["refinements"]),
-                f"{cell['missed_mass']:.3f}",
-                cell["verdict"].split(":")[0] + (" (outside)" if wrong else ""),
+                *numbers(cell, weight_gap=".3f", two_sample_accuracy=".3f"),
+                _khat(cell),
+                *numbers(cell, ess=".0f", refinements="d", missed_mass=".3f"),
+                verdict_word(cell) + (" (outside)" if wrong else ""),
             ]
         )
-    if not rows:
-        return ""
     accuracies = [cell["two_sample_accuracy"] for cell in cases.values()]
     reasons = [
         f"\n- {name.rsplit(' seed', 1)[0]}: {cell['verdict'].split(';')[0]}"
         for name, cell in cases.items()
-        if cell["verdict"].startswith("unreliable")
+        if is_unreliable(cell)
     ]
-    silent = sum(
-        not within(cell) and not cell["verdict"].startswith("unreliable") for cell in cases.values()
-    )
+    silent = sum(not within(cell) and not is_unreliable(cell) for cell in cases.values())
     titles = ["problem", "reference", "ours - reference", "bridge - reference", "weights"]
     titles += ["two-sample", "k-hat", "ESS", "refinements", "missed", "verdict"]
-    return f"""## Sixteen image posteriors against the references
-
-Seed 0, prior `mnist`, default budget.
-
-{table(titles, rows)}
-
+    before = f"""\
+Seed 0, prior `mnist`, default budget. Measured at {commits(cases.values())}."""
+    after = f"""\
 Limits: evidence within 0.2 nats plus the reference's error, weights within 0.05, two-sample
 accuracy at most 0.57. {outside} of {len(rows)} are outside, {silent} of them without the verdict
 "unreliable". Median two-sample accuracy {np.median(accuracies):.3f} (bar 0.54), largest
@@ -120,6 +89,8 @@ accuracy at most 0.57. {outside} of {len(rows)} are outside, {silent} of them wi
 reference's draws but not its evidence. `weights`: largest difference between our weights and the
 shares of the reference's draws, divided into modes as ours are. `missed`: mass in modes that at
 most one start found."""
+    title = "Sixteen image posteriors against the references"
+    return section(title, before, titles, rows, after)
 
 
 def within(cell: dict[str, Any]) -> bool:
@@ -147,20 +118,17 @@ def _repeatability(cells: Cells) -> str:
                 str(len(runs)),
                 f"{np.std([cell['log_evidence'] for cell in runs], ddof=1):.3f}",
                 f"{np.std(weights, axis=0, ddof=1).max():.3f}",
-                str(sum(cell["verdict"].startswith("unreliable") for cell in runs)),
+                str(sum(map(is_unreliable, runs))),
                 str(sum(not within(cell) for cell in runs)),
                 f"{np.median([cell['forward_equivalents'] for cell in runs]) / 1000:.0f}",
             ]
         )
-    if not rows:
-        return ""
     titles = ["problem", "seeds", "sd of ln evidence", "sd of weights", "unreliable", "outside"]
-    return f"""## The same answer from every seed
-
-{table([*titles, "thousand forward equivalents"], rows)}
-
+    titles.append("thousand forward equivalents")
+    after = """\
 Bars: standard deviation of ln evidence at most 0.1, of the two largest weights at most 0.03.
 `outside` counts seeds outside any of the limits above."""
+    return section("The same answer from every seed", "", titles, rows, after)
 
 
 def _cost(cells: Cells) -> str:
@@ -187,23 +155,20 @@ def _cost(cells: Cells) -> str:
                 f"{equal * smc['forward_equivalents'] / default['forward_equivalents']:.0f}",
             ]
         )
-    if not rows:
-        return ""
     titles = ["problem", "default s", "preview s", "SMC s", "default Mfe", "preview Mfe", "SMC Mfe"]
     titles += ["SMC / default s", "SMC / default fe", "default / preview s", "our error of ln Z"]
     titles += ["SMC's sd", "at equal error: s", "at equal error: fe"]
-    return f"""## Cost
-
+    before = f"""\
 Medians of three solves without compilation, and one call of SMC from the prior (1024 particles,
-its own plan included), one after the other in one process.
-
-{table(titles, rows)}
-
+its own plan included), one after the other in one process. Measured at
+{commits(_named(cells, "cost").values())}."""
+    after = """\
 Mfe: million forward equivalents. Our error of ln evidence is the root of the mean square difference
 from the reference over the seeds above, less the reference's own error, and at least their standard
 deviation; SMC's is the standard deviation of the runs of [references.md](references.md). At equal
 error SMC needs n = (its sd / our error)^2 runs, at least one; they may share a plan, as dear as a
 run, so that its cost is (1 + n) / 2 calls."""
+    return section("Cost", before, titles, rows, after)
 
 
 def _error(runs: list[dict[str, Any]]) -> float:
@@ -215,34 +180,27 @@ def _error(runs: list[dict[str, Any]]) -> float:
 
 def _hidden(cells: Cells) -> str:
     tried = {n: c for n, c in _named(cells, "hidden").items() if c["hidden"] is not None}
-    if not tried:
-        return ""
     rows = [
         [
             name,
             f"{cell['hidden']:.3f}",
             "yes" if cell["found_again"] else "no",
             f"{cell['evidence_change']:+.2f}",
-            cell["verdict"].split(":")[0],
+            verdict_word(cell),
         ]
         for name, cell in tried.items()
     ]
-    caught = sum(
-        cell["found_again"] or cell["verdict"].startswith("unreliable") for cell in tried.values()
-    )
-    return f"""## A mode hidden on purpose
-
+    caught = sum(cell["found_again"] or is_unreliable(cell) for cell in tried.values())
+    titles = ["problem", "its weight", "found again", "change of ln evidence", "verdict"]
+    before = f"""\
 The second-heaviest mode (where it holds at least 1 %) and all starts that found it are taken out
-of the search's result; the rest of the inference goes on as usual.
-
-{table(["problem", "its weight", "found again", "change of ln evidence", "verdict"], rows)}
-
-Caught (found again, or "unreliable"): {caught} of {len(rows)}."""
+of the search's result; the rest of the inference goes on as usual. Measured at
+{commits(tried.values())}."""
+    after = f'Caught (found again, or "unreliable"): {caught} of {len(rows)}.'
+    return section("A mode hidden on purpose", before, titles, rows, after)
 
 
 def _kernel(cells: Cells) -> str:
-    if "kernel" not in cells:
-        return ""
     cell = cells["kernel"]
     share = cell["gflops"] / cell["matmul_gflops"]
     return f"""## The search kernel
@@ -252,5 +210,6 @@ machine's float32 matrix products ({cell["matmul_gflops"]:.0f} GFLOP/s on all it
 One program of descents is meant, which hardly uses a second core; two run at the same time."""
 
 
-def _number(cell: dict[str, Any], name: str) -> str:
-    return f"{cell[name]:.4f}" if name in cell else ""
+def _khat(cell: dict[str, Any]) -> str:
+    """JSON knows no infinities: the k-hat of weights without a tail is null there."""
+    return "-inf" if cell["khat"] is None else f"{cell['khat']:.2f}"

@@ -1,17 +1,7 @@
-"""Network sizes, training speed and the embedded models' metrics, as docs/results/priors.md.
+"""Network sizes, training speed and the embedded models' metrics: docs/results/priors.md."""
 
-    python benchmarks/priors.py            # what is missing is measured, then the page is written
-    python benchmarks/priors.py --write    # the page alone, from what has been measured
-
-Every measurement is saved to docs/results/priors.json as it finishes; a second run continues.
-"""
-
-import argparse
 import dataclasses
-import json
 import time
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -19,29 +9,37 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from latentuq import TrainingConfig, load_prior
 from latentuq.cli.models import format_value, summary
-from latentuq.core.cells import commit
-from latentuq.core.files import atomic_path
+from latentuq.core.cells import Cells, Job, job
 from latentuq.core.options import nested, read_toml, replace
 from latentuq.data import read_images
 from latentuq.prior import init_vae
-from latentuq.prior.model_file import embedded_models, load_prior, read_card
-from latentuq.prior.training import TrainingConfig
+from latentuq.prior.model_file import embedded_models, read_card
 from latentuq.prior.training.flow import fit_flow
 from latentuq.prior.training.loop import fit, make_fitter
 from latentuq.prior.training.losses import encode_all, make_vae_loss, sample_posteriors
 from latentuq.prior.training.quality import measure_vae
 from latentuq.prior.training.train import split_images
-from studies.markdown import table
+from studies.baselines.timing import best_seconds, matmul_rate
+from studies.pages import ROOT, table
 
-ROOT = Path(__file__).parents[1]
-CELLS = ROOT / "docs" / "results" / "priors.json"
-PAGE = ROOT / "docs" / "results" / "priors.md"
+TITLE = "Priors: what was measured"
 CONFIG = read_toml(TrainingConfig(), ROOT / "configs" / "mnist.toml")
 SIZES = [(128, 2), (256, 2), (256, 3), (512, 4)]
 SIZE_EPOCHS = 8
 # The paper's size over-fits after 30 epochs already: its train and test NLL part.
 FLOWS = [(32, 80), (64, 80), (128, 80), (512, 30)]
+
+
+def make_setup() -> dict[str, Any]:
+    return {"data": "mnist", "epochs": SIZE_EPOCHS}
+
+
+def make_jobs() -> dict[str, Job]:
+    jobs = {"speed": job(measure_speed)}
+    jobs |= {f"flow {width}": job(measure_flow, width, epochs) for width, epochs in FLOWS}
+    return jobs | {f"decoder {size[1]} x {size[0]}": job(measure_decoder, *size) for size in SIZES}
 
 
 def decoder_flops(dim: int, width: int, blocks: int, pixels: int) -> int:
@@ -83,7 +81,7 @@ def measure_flow(width: int, epochs: int) -> dict[str, Any]:
     fit_config = dataclasses.replace(CONFIG.flow_fit, epochs=epochs)
     flow = fit_flow(fit_key, posteriors, size, fit_config)
     seconds = time.perf_counter() - start
-    log_prob = jax.jit(lambda z: jax.vmap(flow.log_prob)(z))
+    log_prob = eqx.filter_jit(jax.vmap(flow.log_prob))
     seen = sample_posteriors(train_key, posteriors[:10_000])
     unseen = sample_posteriors(test_key, encode_all(prior.encoder, jnp.asarray(split.test)))
     return {
@@ -111,9 +109,7 @@ def measure_speed() -> dict[str, Any]:
     key = jax.random.key(1)
     gradients, _ = fitter.gradient(parameters, key, images, index)
     width = config.vae.encoder_width
-    left, right = jnp.ones((batch, width)), jnp.ones((width, width))
-    product = jax.jit(jnp.matmul)
-    rate = 2 * batch * width**2 / best_seconds(lambda: product(left, right), 50)
+    rate = matmul_rate(batch, width, 50)
     gradient = best_seconds(lambda: fitter.gradient(parameters, key, images, index))
     update = best_seconds(
         lambda: fitter.update(parameters, state.average, state.moments, gradients, 5)
@@ -138,38 +134,6 @@ def measure_speed() -> dict[str, Any]:
     }
 
 
-def best_seconds(run: Callable[[], Any], repeats: int = 10) -> float:
-    """Shortest of several timings: the one least disturbed."""
-    jax.block_until_ready(run())
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        jax.block_until_ready(run())
-        times.append(time.perf_counter() - start)
-    return min(times)
-
-
-def cells() -> dict[str, Callable[[], dict[str, Any]]]:
-    """Every measurement by name."""
-    named: dict[str, Callable[[], dict[str, Any]]] = {"speed": measure_speed}
-    for width, epochs in FLOWS:
-        named[f"flow {width}"] = lambda width=width, epochs=epochs: measure_flow(width, epochs)
-    for width, blocks in SIZES:
-        name = f"decoder {blocks} x {width}"
-        named[name] = lambda width=width, blocks=blocks: measure_decoder(width, blocks)
-    return named
-
-
-def measure_missing() -> None:
-    results = json.loads(CELLS.read_text()) if CELLS.exists() else {}
-    for name, measure in cells().items():
-        if name not in results:
-            results[name] = measure() | {"commit": commit()}
-            with atomic_path(CELLS) as path:
-                path.write_text(json.dumps(results, indent=1) + "\n")
-            print(name, results[name], flush=True)
-
-
 def models_section() -> str:
     cards = [summary(path) for path in embedded_models().values()]
     keys = [key for key in cards[0] if key != "name"]
@@ -184,8 +148,8 @@ def models_section() -> str:
     return "\n".join(lines)
 
 
-def decoder_section(results: dict[str, Any]) -> str:
-    found = [results[name] for name in cells() if name.startswith("decoder") and name in results]
+def decoder_section(cells: Cells) -> str:
+    found = [cell for name, cell in cells.items() if name.startswith("decoder")]
     rows, previous = [], None
     for cell in sorted(found, key=lambda cell: cell["flops"]):
         gain = "-"
@@ -207,8 +171,8 @@ def decoder_section(results: dict[str, Any]) -> str:
     return table(titles, rows)
 
 
-def flow_section(results: dict[str, Any]) -> str:
-    found = [results[name] for name in cells() if name.startswith("flow") and name in results]
+def flow_section(cells: Cells) -> str:
+    found = [cells[f"flow {width}"] for width, _ in FLOWS]
     rows = [
         [
             f"{cell['depth']} x [{cell['width']}, {cell['width']}]",
@@ -224,14 +188,10 @@ def flow_section(results: dict[str, Any]) -> str:
     return table(titles, rows)
 
 
-def write_page() -> None:
-    results = json.loads(CELLS.read_text())
-    speed = results["speed"]
-    commits = sorted({cell["commit"] for cell in results.values()})
-    text = f"""# Priors: what was measured
-
-Written by `python benchmarks/priors.py`; the measurements are in [priors.json](priors.json)
-(commit {", ".join(commits)}), the models' own metrics come from their files.
+def make_sections(cells: Cells) -> list[str]:
+    speed = cells["speed"]
+    text = f"""\
+The models' own metrics come from their files.
 
 ## The embedded models
 
@@ -255,14 +215,14 @@ Fashion-MNIST, whose two sets are alike, meets the bar with the same small flow.
 {SIZE_EPOCHS} epochs each, everything else as in `configs/mnist.toml`. The decoder is what every
 posterior evaluation pays for; the encoder is not.
 
-{decoder_section(results)}
+{decoder_section(cells)}
 
 ## Flow sizes
 
 Fitted to the encoder of `mnist`; the test images' encoder samples under N(0, I) have the
 `gaussian_nll` above. The default is the smallest flow within 0.2 nats of the paper's [512, 512].
 
-{flow_section(results)}
+{flow_section(cells)}
 
 ## Where training time goes
 
@@ -270,20 +230,5 @@ One step of the `mnist` configuration ({CONFIG.vae_fit.batch} images): gradient
 {1e3 * speed["gradient_seconds"]:.1f} ms, Adam and averaging {1e3 * speed["update_seconds"]:.1f} ms
 (fused into one program: {1e3 * speed["fused_seconds"]:.1f} ms). Its matrix products alone are
 {speed["flops"] / 1e9:.2f} GFLOP; at this machine's own rate for a product of the encoder's size,
-{speed["matmul_rate"] / 1e9:.0f} GFLOP/s, the step reaches {100 * speed["fraction"]:.0f} % of it.
-"""
-    with atomic_path(PAGE) as path:
-        path.write_text(text)
-    print(f"Wrote {PAGE.relative_to(ROOT)}")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Measure what is missing, then write the page.")
-    parser.add_argument("--write", action="store_true", help="write the page, measure nothing")
-    if not parser.parse_args().write:
-        measure_missing()
-    write_page()
-
-
-if __name__ == "__main__":
-    main()
+{speed["matmul_rate"] / 1e9:.0f} GFLOP/s, the step reaches {100 * speed["fraction"]:.0f} % of it."""
+    return [text]

@@ -1,20 +1,12 @@
-"""Ground truth of 16 image posteriors by sequential Monte Carlo, as docs/results/references.md.
+"""Ground truth of 16 image posteriors by sequential Monte Carlo: docs/results/references.md.
 
 Draws come from many runs of SMC. Their pooled evidence is sharpened: a mixture is fitted to the
 draws, and importance sampling from it, with fresh draws, gives the evidence with a smaller error.
 
-    python benchmarks/references.py            # what is missing is run, then all is written
-    python benchmarks/references.py --write    # the page alone, from what has been published
-
-Every run is saved to the cache directory as it finishes; a second call continues. Evidences and
-costs go to docs/results/references.json, pooled draws to docs/results/references.safetensors.
-Another model, model error or setting of SMC starts afresh, another setting of the sharpening makes
-the evidences alone anew.
+Evidences and costs go to references.json, pooled draws to references.safetensors beside it.
 """
 
-import argparse
-import hashlib
-import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,32 +15,27 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-import studies.bench.references
-from latentuq.core.cache import cache_dir
-from latentuq.core.cells import commit
-from latentuq.core.files import atomic_path
+from latentuq import GenerativePrior, InverseProblem, UserError, load_digits, load_prior
+from latentuq.core.cells import Cells, Job, commit, commits, job, read_cells
 from latentuq.core.tensors import read_tensors, write_tensors
-from latentuq.data import load_digits
 from latentuq.inference.importance import importance_sample, khat_threshold
 from latentuq.inference.mixture import Defensive
-from latentuq.prior import GenerativePrior
-from latentuq.prior.model_file import load_prior
-from latentuq.problem import InverseProblem
 from latentuq.problem.experiments import EXPERIMENTS, make_problem
 from studies.baselines import pool_evidence
-from studies.baselines.smc import Plan, Stage, plan_smc, smc
-from studies.bench.references import MODEL_ERROR, Reference
+from studies.baselines.smc import Plan, Size, plan_smc, smc
 from studies.bench.sharpening import SHARPENING as FITTING
 from studies.bench.sharpening import fit_proposal
-from studies.markdown import table
-from studies.priors import ROOT
+from studies.pages import RESULTS, table
 
-CELLS = ROOT / "docs" / "results" / "references.json"
-DRAWS = ROOT / "docs" / "results" / "references.safetensors"
-PAGE = ROOT / "docs" / "results" / "references.md"
+TITLE = "References: ground truth of image posteriors"
+CELLS = RESULTS / "references.json"
+DRAWS = RESULTS / "references.safetensors"
+KIND = "references"
 MODEL = "mnist"
+MODEL_ERROR = "low-rank"
+"""The model error of the references: their posteriors are not those of another."""
 IMAGES = (1, 6, 12, 18)
-SETTINGS = {"particles": 1024, "moves": 4, "ess": 0.5}
+SIZE = Size(particles=1024, moves=4, ess=0.5)
 # Four runs can agree by chance: the first four of solidmask-1 did, and were 0.3 nats off.
 FEWEST_RUNS, MOST_RUNS = 8, 16
 # Of the ln evidence in nats, and of the mean of u in posterior standard deviations.
@@ -57,8 +44,14 @@ DRAWS_KEPT = 2000
 # Draws of the importance sampling, and all else that it depends on.
 SHARPENED = 2**18
 SHARPENING = FITTING | {"draws": SHARPENED}
-# Read once: others may commit while this runs, but what runs is the code of the start.
-COMMIT = commit()
+
+
+class Reference(NamedTuple):
+    """Ground truth of one posterior."""
+
+    log_evidence: float
+    error: float
+    draws: Float[np.ndarray, "n dim"]
 
 
 class Problem(NamedTuple):
@@ -79,15 +72,26 @@ class Run(NamedTuple):
     draws: Float[np.ndarray, "n dim"]
 
 
-def read_references() -> dict[tuple[str, int], Reference]:
-    """The published references by (corruption, image), checked to be of today's default model."""
-    return studies.bench.references.read_references(DRAWS, load_prior(MODEL))
+def read_references(path: Path, prior: GenerativePrior) -> dict[tuple[str, int], Reference]:
+    """References by (corruption, image), checked to be of this prior."""
+    header, arrays = read_tensors(path, KIND)
+    if header["setup"]["model"]["checksum"] != prior.card.checksum:
+        raise UserError(f"{path} is of another model: run python -m studies references.")
+    found = {}
+    for name, cell in header["problems"].items():
+        corruption, image = name.rsplit("-", 1)
+        found[corruption, int(image)] = Reference(cell["log_evidence"], cell["error"], arrays[name])
+    return found
 
 
 def read_spread(corruption: str, image: int) -> float:
     """Standard deviation of ln evidence over the published runs of one problem."""
-    runs = json.loads(CELLS.read_text())["problems"][Problem(corruption, image).name]["runs"]
-    return float(np.std([run["log_evidence"] for run in runs], ddof=1))
+    return spread(read_cells(CELLS)[Problem(corruption, image).name])
+
+
+def spread(cell: Mapping[str, Any]) -> float:
+    """Standard deviation of ln evidence over the runs of one problem."""
+    return float(np.std([run["log_evidence"] for run in cell["runs"]], ddof=1))
 
 
 def problems() -> list[Problem]:
@@ -97,18 +101,24 @@ def problems() -> list[Problem]:
     return own + [problem for problem in every if problem not in own]
 
 
-def setup(prior: GenerativePrior) -> dict[str, Any]:
-    """What a reference depends on besides its problem."""
+def sampling_setup(prior: GenerativePrior) -> dict[str, Any]:
+    """What the draws of a reference depend on besides its problem."""
     card = prior.card
     model = {"name": card.name, "checksum": card.checksum, "model_error": prior.model_error_name}
-    return {"model": model, "smc": SETTINGS}
+    return {"model": model, "smc": SIZE._asdict()}
 
 
-def cache_path(prior: GenerativePrior, problem: Problem, part: str) -> Path:
-    fingerprint = hashlib.sha256(json.dumps(setup(prior), sort_keys=True).encode()).hexdigest()
-    folder = cache_dir() / "references" / fingerprint[:16]
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder / f"{problem.name}-{part}.safetensors"
+def load_model() -> GenerativePrior:
+    return load_prior(MODEL).with_model_error(MODEL_ERROR)
+
+
+def make_setup() -> dict[str, Any]:
+    return sampling_setup(load_model()) | {"sharpening": SHARPENING}
+
+
+def make_jobs() -> dict[str, Job]:
+    prior = load_model()
+    return {problem.name: job(publish, prior, problem) for problem in problems()}
 
 
 def problem_key(problem: Problem, part: int) -> Key[Array, ""]:
@@ -116,55 +126,45 @@ def problem_key(problem: Problem, part: int) -> Key[Array, ""]:
     return jax.random.fold_in(jax.random.fold_in(jax.random.key(part), place), problem.image)
 
 
-def cached_plan(prior: GenerativePrior, problem: Problem, density: InverseProblem) -> Plan:
-    """The adaptive pass that the runs of one problem share, from the cache or new."""
-    path = cache_path(prior, problem, "plan")
-    if not path.exists():
-        key = problem_key(problem, 0)
-        plan = plan_smc(key, density.log_density, density.dim, **SETTINGS)
-        stages = jax.tree.map(lambda *leaves: np.stack(leaves), *plan.stages)
-        cost = plan._replace(stages=[])._asdict()
-        write_tensors(path, {"kind": "plan", "cost": cost}, stages._asdict())
-    header, arrays = read_tensors(path, "plan")
-    count = len(arrays["temperature"])
-    stacked = [jnp.asarray(arrays[name]) for name in Stage._fields]
-    stages = [Stage(*(array[index] for array in stacked)) for index in range(count)]
-    return Plan(**header["cost"] | {"stages": stages})
+def run_once(problem: Problem, density: InverseProblem, plan: Plan, number: int) -> Run:
+    """One run with a key of its own; the adaptive pass is shared by all runs of a problem."""
+    key = problem_key(problem, 1 + number)
+    result = smc(key, density.log_density, density.dim, size=SIZE, plan=plan)
+    record = {
+        "log_evidence": result.log_evidence,
+        "seconds": round(result.seconds, 2),
+        "gradients": result.gradients,
+        "forward_equivalents": result.forward_equivalents,
+        "commit": commit(),
+    }
+    return Run(record, result.draws)
 
 
-def cached_run(
-    prior: GenerativePrior, problem: Problem, density: InverseProblem, plan: Plan, number: int
-) -> Run:
-    """A run from the cache, or a new one."""
-    path = cache_path(prior, problem, f"run{number}")
-    if not path.exists():
-        key = problem_key(problem, 1 + number)
-        result = smc(key, density.log_density, density.dim, **SETTINGS, plan=plan)
-        record = {
-            "log_evidence": result.log_evidence,
-            "seconds": round(result.seconds, 2),
-            "gradients": result.gradients,
-            "forward_equivalents": result.forward_equivalents,
-            "commit": COMMIT,
-        }
-        print(problem.name, number, record, flush=True)
-        header = {"kind": "reference run", "record": record}
-        write_tensors(path, header, {"draws": result.draws})
-    header, arrays = read_tensors(path, "reference run")
-    return Run(header["record"], arrays["draws"])
+def publish(prior: GenerativePrior, problem: Problem) -> dict[str, Any]:
+    """Measures a problem, and adds its draws to the published ones before its cell is saved."""
+    cell, draws = measure(prior, problem)
+    setup, summary, arrays = sampling_setup(prior), {}, {}
+    if DRAWS.exists():
+        header, found = read_tensors(DRAWS, KIND)
+        if header["setup"] == setup:
+            summary, arrays = header["problems"], found
+    summary, arrays = summary | {problem.name: evidence(cell)}, arrays | {problem.name: draws}
+    write_tensors(DRAWS, {"kind": KIND, "setup": setup, "problems": summary}, arrays)
+    return cell
 
 
 def measure(prior: GenerativePrior, problem: Problem) -> tuple[dict[str, Any], np.ndarray]:
     """Runs until the pooled runs are good enough: the problem's cell, and pooled draws."""
     image = load_digits().digit(problem.image)
     density = make_problem(prior, problem.corruption, image)
-    plan = cached_plan(prior, problem, density)
-    runs = [cached_run(prior, problem, density, plan, number) for number in range(FEWEST_RUNS)]
-    cell = summarise(plan, runs)
-    while not finished(cell):
-        runs.append(cached_run(prior, problem, density, plan, len(runs)))
-        cell = summarise(plan, runs)
-    return cell, pool_draws(runs)
+    plan = plan_smc(problem_key(problem, 0), density.log_density, density.dim, size=SIZE)
+    runs: list[Run] = []
+    cell: dict[str, Any] = {}
+    while len(runs) < FEWEST_RUNS or (len(runs) < MOST_RUNS and not accurate(cell)):
+        runs.append(run_once(problem, density, plan, len(runs)))
+        cell = summarise(plan, runs) if len(runs) >= FEWEST_RUNS else {}
+    draws = pool_draws(runs)
+    return cell | {"sharpened": sharpen(problem, density, draws)}, draws
 
 
 def summarise(plan: Plan, runs: list[Run]) -> dict[str, Any]:
@@ -191,11 +191,6 @@ def accurate(cell: dict[str, Any]) -> bool:
     return cell["error"] <= LARGEST_ERROR and cell["mean_error"] <= LARGEST_MEAN_ERROR
 
 
-def finished(cell: dict[str, Any]) -> bool:
-    runs = len(cell["runs"])
-    return runs >= MOST_RUNS or (runs >= FEWEST_RUNS and accurate(cell))
-
-
 def pool_draws(runs: list[Run]) -> Float[np.ndarray, "n dim"]:
     """Draws of all runs, in proportion to the runs' evidences."""
     logs = np.array([run.record["log_evidence"] for run in runs])
@@ -211,10 +206,9 @@ def pool_draws(runs: list[Run]) -> Float[np.ndarray, "n dim"]:
 
 
 def sharpen(
-    prior: GenerativePrior, problem: Problem, draws: Float[np.ndarray, "n dim"]
+    problem: Problem, density: InverseProblem, draws: Float[np.ndarray, "n dim"]
 ) -> dict[str, Any]:
     """Evidence by importance sampling from a mixture that is fitted to the draws."""
-    density = make_problem(prior, problem.corruption, load_digits().digit(problem.image))
     proposal = Defensive(fit_proposal(jnp.asarray(draws)))
     key = problem_key(problem, 1000)
     found = importance_sample(key, density.log_density, proposal, SHARPENED)
@@ -223,8 +217,7 @@ def sharpen(
         "error": float(found.log_evidence_error),
         "khat": float(found.khat),
         "ess": float(found.ess),
-        "settings": SHARPENING,
-        "commit": COMMIT,
+        "commit": commit(),
     }
 
 
@@ -234,57 +227,17 @@ def evidence(cell: dict[str, Any]) -> dict[str, float]:
     return {"log_evidence": best["log_evidence"], "error": best["error"]}
 
 
-def is_sharpened(cell: dict[str, Any]) -> bool:
-    """Whether that has been done, with today's settings."""
-    return cell.get("sharpened", {}).get("settings") == SHARPENING
-
-
 def is_sharper(cell: dict[str, Any]) -> bool:
     """Whether importance sampling can be trusted, and has the smaller error."""
-    if not is_sharpened(cell):
-        return False
     sharp = cell["sharpened"]
-    light = sharp["khat"] <= khat_threshold(SHARPENED)
+    light = sharp["khat"] is not None and sharp["khat"] <= khat_threshold(SHARPENED)
     return light and sharp["error"] < cell["error"]
-
-
-def run_missing() -> None:
-    prior = load_prior(MODEL).with_model_error(MODEL_ERROR)
-    cells, arrays = published(prior)
-    for problem in problems():
-        if problem.name not in cells:
-            cells[problem.name], arrays[problem.name] = measure(prior, problem)
-        cell = cells[problem.name]
-        if not is_sharpened(cell):
-            cell["sharpened"] = sharpen(prior, problem, arrays[problem.name])
-        print(problem.name, evidence(cell), cell["mean_error"], flush=True)
-        publish(prior, cells, arrays)
-
-
-def published(prior: GenerativePrior) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Finished cells and their draws that were published for this very setup."""
-    if not CELLS.exists() or not DRAWS.exists():
-        return {}, {}
-    results = json.loads(CELLS.read_text())
-    header, arrays = read_tensors(DRAWS, "references")
-    if not results["setup"] == header["setup"] == setup(prior):
-        return {}, {}
-    done = {name: results["problems"][name] for name in arrays}
-    return {name: cell for name, cell in done.items() if finished(cell)}, arrays
-
-
-def publish(prior: GenerativePrior, cells: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-    summary = {name: evidence(cell) for name, cell in cells.items()}
-    with atomic_path(CELLS) as path:
-        path.write_text(json.dumps({"setup": setup(prior), "problems": cells}, indent=1) + "\n")
-    header = {"kind": "references", "setup": setup(prior), "problems": summary}
-    write_tensors(DRAWS, header, arrays)
 
 
 def row(problem: Problem, cell: dict[str, Any]) -> list[str]:
     runs = cell["runs"]
     gradients = np.mean([run["gradients"] for run in runs])
-    spread, sharp = read_spread(*problem), cell["sharpened"]
+    sharp = cell["sharpened"]
     return [
         f"`{problem.corruption}`",
         str(problem.image),
@@ -295,7 +248,7 @@ def row(problem: Problem, cell: dict[str, Any]) -> list[str]:
         f"{sharp['khat']:.2f}",
         f"{cell['mean_error']:.3f}",
         str(len(runs)) + ("" if accurate(cell) else " (!)"),
-        f"{spread:.2f}",
+        f"{spread(cell):.2f}",
         str(len(cell["temperatures"])),
         f"{gradients / 1e3:.0f}",
         f"{min(run['seconds'] for run in runs):.0f}",
@@ -309,27 +262,23 @@ def pull(cell: dict[str, Any]) -> float:
     return float((sharp["log_evidence"] - cell["log_evidence"]) / error)
 
 
-def write_page() -> None:
-    results = json.loads(CELLS.read_text())
-    cells, used = results["problems"], results["setup"]
+def make_sections(cells: Cells) -> list[str]:
     done = [problem for problem in problems() if problem.name in cells]
-    made = [each for cell in cells.values() for each in (*cell["runs"], cell["sharpened"])]
-    commits = sorted({each["commit"] for each in made})
+    model, size = load_prior(MODEL).card, SIZE._asdict().items()
     titles = ["corruption", "image", "SMC", "error", "sharpened", "error", "k-hat",
               "error of mean", "runs", "spread", "temperatures", "thousand gradients",
               "seconds"]  # fmt: skip
     missed = [problem.name for problem in done if not accurate(cells[problem.name])]
     note = f"Both were not reached for {', '.join(missed)} (!)." if missed else "All reach both."
     gaps, components = np.array([pull(cells[each.name]) for each in done]), FITTING["components"]
-    text = f"""# References: ground truth of {len(done)} image posteriors
+    text = f"""\
+`references.safetensors` holds {DRAWS_KEPT} draws of u of each of {len(done)} posteriors.
+The runs of SMC were made at {commits(run for cell in cells.values() for run in cell["runs"])}.
 
-Written by `python benchmarks/references.py` from [references.json](references.json) (commit
-{", ".join(commits)}). `references.safetensors` holds {DRAWS_KEPT} draws of u per posterior.
-
-The prior is `{used["model"]["name"]}` (sha256 {used["model"]["checksum"][:12]}) with its
-{used["model"]["model_error"]} model error; images are places in the MNIST test set, corruptions
+The prior is `{model.name}` (sha256 {model.checksum[:12]}) with its
+{MODEL_ERROR} model error; images are places in the MNIST test set, corruptions
 those of `latentuq.problem.experiments`. Each run is `studies.baselines.smc` with
-{", ".join(f"{name} = {value}" for name, value in used["smc"].items())}, started from the prior with
+{", ".join(f"{name} = {value}" for name, value in size)}, started from the prior with
 its own key. The runs of one problem share the temperatures, mass matrices and steps of an adaptive
 pass that costs as much as a run and whose own evidence, being biased, is not used. Runs are
 repeated, {FEWEST_RUNS} to {MOST_RUNS} times, until the error of the pooled evidence is at most
@@ -348,20 +297,5 @@ root mean square; if both are right, that is 0 and 1.
 
 `error of mean`: of the posterior mean of u in the worst of the dimensions, in posterior standard
 deviations. `spread`: the standard deviation of one run's ln evidence. Gradients are the mean per
-run; seconds are those of the fastest run, because the one core was shared, without compilation.
-"""
-    with atomic_path(PAGE) as path:
-        path.write_text(text)
-    print(f"Wrote {PAGE.relative_to(ROOT)}")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Run what is missing, then write the page.")
-    parser.add_argument("--write", action="store_true", help="write the page, run nothing")
-    if not parser.parse_args().write:
-        run_missing()
-    write_page()
-
-
-if __name__ == "__main__":
-    main()
+run; seconds are those of the fastest run, because the one core was shared, without compilation."""
+    return [text]

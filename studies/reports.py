@@ -1,15 +1,9 @@
-"""Are the demo's four reports right, and where does their time go? As docs/results/reports.md.
-
-    python benchmarks/reports.py            # what is missing is measured, then the page is written
-
-Every cell is saved to docs/results/reports.json as it finishes; a second run continues.
-"""
+"""Are the demo's four reports right, and where does their time go: docs/results/reports.md."""
 
 import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +11,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from latentuq import GenerativePrior, InverseProblem, load_digits, load_prior, solve
 from latentuq.calibration.classifier import load_classifier
-from latentuq.core.cells import commit, commits
-from latentuq.core.files import atomic_path
-from latentuq.data import load_digits
+from latentuq.calibration.summary import verdict_word
+from latentuq.core.cells import Cells, Job, job
 from latentuq.data.images import write_image
-from latentuq.posterior import solve
 from latentuq.posterior.maps import decode_images
-from latentuq.prior import GenerativePrior
-from latentuq.prior.model_file import load_prior
 from latentuq.problem.experiments import EXPERIMENTS, make_problem
 from studies.baselines.smc import smc
-from studies.markdown import table
+from studies.pages import ROOT, section
 
-ROOT = Path(__file__).parents[1]
-CELLS = ROOT / "docs" / "results" / "reports.json"
-PAGE = ROOT / "docs" / "results" / "reports.md"
+TITLE = "The reports of `latentuq demo`"
 RUNS = 3
 _AGAIN = 7
 DRAWS = 2000
@@ -46,6 +35,31 @@ STAGES = ("start-up", "compile", "problem", "search", "fit", "certify", "images"
 INFERENCE = STAGES[2:7]
 
 
+def make_setup() -> dict[str, Any]:
+    card = load_prior("mnist").card
+    return {
+        "model": card.name,
+        "model_checksum": card.checksum,
+        "draws": DRAWS,
+        "stages": STAGES,
+    }
+
+
+def make_jobs() -> dict[str, Job]:
+    prior = load_prior("mnist")
+    jobs: dict[str, Job] = {}
+    for name in EXPERIMENTS:
+        jobs[f"stages {name}"] = job(measure_stages, name)
+        jobs[f"ours {name}"] = job(measure_ours, prior, name)
+        for run in range(RUNS):
+            jobs[f"smc {name} {run}"] = job(measure_reference, prior, name, run)
+    return jobs
+
+
+def _problem(prior: GenerativePrior, name: str) -> InverseProblem:
+    return make_problem(prior, name, load_digits().digit(EXPERIMENTS[name].image))
+
+
 def classes(prior: GenerativePrior, us: Any) -> list[float]:
     """Mean probabilities of the ten digits over decoded draws."""
     shown = load_classifier().probabilities(decode_images(prior, jnp.asarray(us)))
@@ -55,20 +69,19 @@ def classes(prior: GenerativePrior, us: Any) -> list[float]:
 def measure_ours(prior: GenerativePrior, name: str) -> dict[str, Any]:
     """The solve of `latentuq demo` with its default seed."""
     key = jax.random.fold_in(jax.random.key(0), list(EXPERIMENTS).index(name))
-    problem = make_problem(prior, name, load_digits().digit(EXPERIMENTS[name].image))
-    post = solve(jax.random.split(key)[0], problem)
+    post = solve(jax.random.split(key)[0], _problem(prior, name))
     return {
         "classes": classes(prior, post.sample(jax.random.key(1), DRAWS)),
         "log_evidence": post.log_evidence,
         "p_value": post.diagnostics.predictive_p_value,
-        "verdict": post.verdict,
+        "verdict": str(post.verdict),
         "weights": [round(float(weight), 4) for weight in post.weights[:4]],
     }
 
 
 def measure_reference(prior: GenerativePrior, name: str, run: int) -> dict[str, Any]:
     """One run of SMC from the prior on the same posterior."""
-    problem = make_problem(prior, name, load_digits().digit(EXPERIMENTS[name].image))
+    problem = _problem(prior, name)
     result = smc(jax.random.key(100 + run), problem.log_density, problem.dim)
     draws = np.random.default_rng(run).permutation(result.draws)[:DRAWS]
     return {"classes": classes(prior, draws), "log_evidence": result.log_evidence}
@@ -98,35 +111,11 @@ def measure_stages(name: str) -> dict[str, Any]:
     return {"first": found[0], "second": later}
 
 
-def main() -> None:
-    """Measures what is missing and writes the page."""
-    prior = load_prior("mnist")
-    cells: dict[str, Any] = json.loads(CELLS.read_text()) if CELLS.exists() else {}
-    plan: dict[str, Callable[[], dict[str, Any]]] = {}
-    for name in EXPERIMENTS:
-        plan[f"stages {name}"] = lambda name=name: measure_stages(name)
-        plan[f"ours {name}"] = lambda name=name: measure_ours(prior, name)
-        for run in range(RUNS):
-            plan[f"smc {name} {run}"] = lambda name=name, run=run: measure_reference(
-                prior, name, run
-            )
-    for name, measure in plan.items():
-        if name not in cells or (name.startswith("stages") and not _is_whole(cells[name])):
-            cells[name] = measure() | {"commit": commit()}
-            with atomic_path(CELLS) as temporary:
-                temporary.write_text(json.dumps(cells, indent=1) + "\n")
-            print(name, flush=True)
-    with atomic_path(PAGE) as temporary:
-        temporary.write_text(make_page(cells))
+def make_sections(cells: Cells) -> list[str]:
+    return [_answers(cells), _times(cells)]
 
 
-def _is_whole(cell: dict[str, Any]) -> bool:
-    """Whether a cell of stages has all that are told apart today."""
-    return all(stage in cell[run] for run in ("first", "second") for stage in STAGES)
-
-
-def make_page(cells: dict[str, Any]) -> str:
-    """The page."""
+def _answers(cells: Cells) -> str:
     rows = []
     for name in EXPERIMENTS:
         ours = cells[f"ours {name}"]
@@ -143,10 +132,18 @@ def make_page(cells: dict[str, Any]) -> str:
                 f"{gap.max():.3f} ± {spread:.3f}",
                 f"{ours['log_evidence'] - evidence:+.2f}",
                 f"{ours['p_value']:.2g}",
-                ours["verdict"].partition(":")[0],
+                verdict_word(ours),
             ]
         )
     titles = ["report", "classes", "SMC's classes", "largest gap", "ln evidence - SMC's", "p-value"]
+    after = f"""\
+`classes`: probabilities of digits (above 2 %), a small classifier's mean over decoded draws; SMC
+from the prior on the same posterior, mean of {RUNS} runs, and the standard error of the largest gap
+(bar: within 0.05)."""
+    return section("Are they right?", "", [*titles, "verdict"], rows, after)
+
+
+def _times(cells: Cells) -> str:
     stages = []
     for name in EXPERIMENTS:
         for run in ("first", "second"):
@@ -155,37 +152,17 @@ def make_page(cells: dict[str, Any]) -> str:
             inference = sum(seconds[stage] for stage in INFERENCE)
             shown = [f"{seconds[stage]:.1f}" for stage in STAGES]
             stages.append([f"`{name}`", run, *shown, f"{around / inference:.1f}"])
-    return f"""# The reports of `latentuq demo`
-
-Written by `python benchmarks/reports.py` from [reports.json](reports.json)
-({commits(cells.values())}).
-
-## Are they right?
-
-{table([*titles, "verdict"], rows)}
-
-`classes`: probabilities of digits (above 2 %), a small classifier's mean over decoded draws; SMC
-from the prior on the same posterior, mean of {RUNS} runs, and the standard error of the largest gap
-(bar: within 0.05).
-
-## Where the time goes
-
+    before = f"""\
 Seconds of `latentuq reconstruct`, first with an empty cache, then again (medians of {_AGAIN} runs).
 The last column is start-up, compiling and writing together over the inference (bar: 1 in the second
 run). A second run loads its programs in the background while it starts and searches, which slows
 these stages a little; `compile` is then what it waits for, and small operations that JAX lowers
 anew. `problem`: the covariance of the data is made and factored. `images`: posterior images are
-drawn and mapped. Both are inference; files and figures are writing.
-
-{table(["", "run", *STAGES, "ratio"], stages)}
-"""
+drawn and mapped. Both are inference; files and figures are writing."""
+    return section("Where the time goes", before, ["", "run", *STAGES, "ratio"], stages, "")
 
 
 def _classes(probabilities: Any) -> str:
     order = np.argsort(-np.asarray(probabilities))
     shown = [digit for digit in order if probabilities[digit] > 0.02]
     return ", ".join(f"{digit}: {probabilities[digit]:.0%}" for digit in shown)
-
-
-if __name__ == "__main__":
-    main()

@@ -8,9 +8,11 @@ import numpy as np
 import scipy.stats
 
 from latentuq.forward import RandomMask
+from latentuq.inference.causes import Cause
 from latentuq.inference.importance import WeightedDraws, effective_sample_size
 from latentuq.inference.mixture import Defensive, gaussian_mixture
 from latentuq.inference.result import Counts, Diagnostics, Inference, ProbeRecord, SearchRecord
+from latentuq.inference.verdict import Mark, Reason, Verdict
 from latentuq.likelihood.noise import GaussianNoise
 from latentuq.posterior import Posterior, make_posterior
 from latentuq.problem import InverseProblem
@@ -30,6 +32,7 @@ def make_inference(draws, log_weights, log_densities, modes, mode_log_densities,
     weights = jnp.full(count, 1 / count)
     factors = jnp.tile(jnp.eye(dim), (count, 1, 1))
     ess = effective_sample_size(log_weights)
+    confirmed = {"khat": -math.inf, "limit": 0.7, "ess": ess, "missed_mass": 0.03, "starts": 4}
     return Inference(
         modes=modes,
         log_densities=jnp.asarray(mode_log_densities, jnp.float32),
@@ -53,6 +56,7 @@ def make_inference(draws, log_weights, log_densities, modes, mode_log_densities,
         probes=ProbeRecord(draws[:2], jnp.zeros(2, int)),
         diagnostics=Diagnostics(
             khat=-math.inf,
+            khat_limit=0.7,
             ess=float(ess),
             draws=n,
             el2o=(0.25,) * count,
@@ -63,7 +67,7 @@ def make_inference(draws, log_weights, log_densities, modes, mode_log_densities,
             forward_equivalents=99,
             seconds={"search": 0.5, "fit": 1.5},
         ),
-        verdict="reliable: the draws are exact.",
+        verdict=Verdict(Mark((Reason(Cause.CONFIRMED, confirmed),))),
     )
 
 

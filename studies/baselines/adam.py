@@ -8,20 +8,20 @@ definite are discarded, copies are merged, and the minima become a mixture, see 
 
 from collections.abc import Sequence
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import logsumexp
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, ArrayLike, Float, Key
 
+from latentuq import UserError
+from latentuq.core.compilation import bounded_jit
 from latentuq.core.cores import one_core
-from latentuq.core.errors import UserError
 from latentuq.inference.result import Counts
 from latentuq.inference.target import Target, may_wait
 from studies.baselines.laplace_mixture import distinct_minima, fit_points, mix, sample_mixture
 from studies.baselines.result import BaselineResult, LogDensity
-from studies.baselines.schedule import staged_rates
+from studies.baselines.schedule import run_adam, staged_rates
 from studies.baselines.timing import Timer
 
 LEARNING_RATES = (0.1, 0.01, 0.001)
@@ -53,17 +53,15 @@ def adam_recipe(
         key: Randomness of starts and draws.
         log_density_fn: Ln prior + ln likelihood of one point.
         dim: Size of u.
-        starts: Draws of the prior that descend; the paper takes 10 to 20.
-        steps: Adam steps of each stage.
-        learning_rates: Of each stage.
-        batched: All starts at once, in two halves; False descends from one after another, as
+        starts: The number of draws of the prior that descend; the paper takes 10 to 20.
+        steps: The number of Adam steps of each stage.
+        learning_rates: The learning rate of each stage.
+        batched: Whether all starts descend at once, in two halves, or one after another, as
             published.
-        draws: How many.
-        scale: Standard deviation of the prior N(0, scale^2 I).
+        draws: The number of draws to return.
+        scale: The standard deviation of the prior N(0, scale^2 I).
     """
     rates = staged_rates(learning_rates, steps)
-    if starts < 1 or draws < 1:
-        raise UserError(f"The Adam recipe needs starts >= 1 and draws >= 1, not {starts}, {draws}.")
     target = Target(log_density_fn, dim, scale=scale)
     weights = annealed_weights(steps)
     start_key, draw_key = jax.random.split(key)
@@ -73,71 +71,63 @@ def adam_recipe(
         with one_core(may_wait(target)):
             ends = timer.run_halves(descend_all, target, points, rates, weights, divided=[1])
     else:
-        ends = jnp.stack([timer.run(_descend, target, point, rates, weights) for point in points])
+        ends = jnp.stack(
+            [timer.run(_descend_one, target, point, rates, weights) for point in points]
+        )
     fits, log_densities = timer.run(fit_points, target, ends)
     kept = distinct_minima(fits, log_densities)
     if kept.size == 0:
         raise UserError(f"None of {starts} starts ended in a minimum; take more starts or steps.")
     mixture = mix(fits, jnp.zeros(starts, bool).at[kept].set(True))
     counts = Counts(forwards=starts, gradients=starts * rates.size, hessians=starts)
-    return BaselineResult(
-        draws=np.asarray(timer.run(sample_mixture, draw_key, mixture, draws)),
-        log_evidence=float(logsumexp(fits.log_mass[kept])),
-        log_evidence_error=None,
-        seconds=timer.seconds,
-        compile_seconds=timer.compile_seconds,
-        gradients=counts.gradients,
-        forward_equivalents=counts.forward_equivalents(dim),
-        history={
-            "losses": -np.asarray(log_densities),
-            "weights": np.exp(mixture.log_weights)[kept],
-            "log_masses": np.asarray(fits.log_mass)[kept],
-        },
+    return timer.result(
+        timer.run(sample_mixture, draw_key, mixture, draws),
+        counts,
+        logsumexp(fits.log_mass[kept]),
+        losses=-np.asarray(log_densities),
+        weights=np.exp(mixture.log_weights)[kept],
+        log_masses=np.asarray(fits.log_mass)[kept],
     )
 
 
-def annealed_weights(steps: Sequence[int]) -> Float[np.ndarray, " steps"]:
+def annealed_weights(steps: Sequence[int]) -> Float[Array, " steps"]:
     """The published weight of the likelihood at each step.
 
     exp(j / n - 1) / 2 at step j of the n of the first stage, rounded to one decimal; 1 thereafter.
     """
     first, *others = steps
     rising = np.round(0.5 * np.exp(np.arange(first) / first - 1), 1)
-    return np.concatenate([rising, np.ones(sum(others))]).astype(np.float32)
+    return jnp.asarray(np.concatenate([rising, np.ones(sum(others))]), jnp.float32)
 
 
-@eqx.filter_jit
 def _descend(
     target: Target,
     start: Float[Array, " dim"],
-    rates: Float[np.ndarray, " steps"],
-    weights: Float[np.ndarray, " steps"],
+    rates: Float[Array, " steps"],
+    weights: Float[Array, " steps"],
 ) -> Float[Array, " dim"]:
     """Where Adam ends; its moments are kept from stage to stage, as published."""
-    import optax
-
-    adam = optax.scale_by_adam()
 
     def loss(u, weight):
         log_prior = target.log_reference(u)
         return -log_prior - weight * (target.log_density_fn(u) - log_prior)
 
-    def step(carry, setting):
-        u, state = carry
-        rate, weight = setting
-        direction, state = adam.update(jax.grad(loss)(u, weight), state)
-        return (u - rate * direction, state), None
-
-    (end, _), _ = jax.lax.scan(step, (start, adam.init(start)), (rates, weights))
-    return end
+    return run_adam(loss, start, rates, weights)[0]
 
 
-@eqx.filter_jit
+_descend_one = bounded_jit(_descend)
+
+
 def descend_all(
     target: Target,
     starts: Float[Array, "starts dim"],
-    rates: Float[np.ndarray, " steps"],
-    weights: Float[np.ndarray, " steps"],
+    rates: Float[ArrayLike, " steps"],
+    weights: Float[ArrayLike, " steps"],
 ) -> Float[Array, "starts dim"]:
     """Where Adam ends from each start, with a learning rate and a likelihood weight per step."""
+    return _descend_all(target, starts, jnp.asarray(rates), jnp.asarray(weights))
+
+
+@bounded_jit
+def _descend_all(target, starts, rates, weights):
     return jax.vmap(lambda start: _descend(target, start, rates, weights))(starts)

@@ -11,16 +11,20 @@ part places and scales what the flow shapes. `layers=0` is their Gaussian.
 Their latent is N(0, I) a priori, so here it is u.
 """
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from latentuq.core.errors import UserError
+from latentuq import InverseProblem
+from latentuq.core.compilation import bounded_jit
+from latentuq.inference.result import Counts
 from latentuq.prior import standard_normal_log_prob
-from latentuq.problem import InverseProblem
 from studies.baselines.result import BaselineResult, LogDensity
+from studies.baselines.svi import descend_noisy
 from studies.baselines.timing import Timer
 
 # Draws evaluated together: activations of a small network then stay in the processor's cache.
@@ -82,18 +86,13 @@ def cross_coding(
 
     Args:
         key: Randomness.
-        problem: Any operator; no encoder is needed.
-        steps: Steps of Adam.
-        batch: Draws per step.
-        layers: Planar steps; 0 for a Gaussian.
-        learning_rate: Of Adam, at the start.
-        draws: Draws to return.
+        problem: A problem with any operator; no encoder is needed.
+        steps: The number of steps of Adam.
+        batch: The number of draws per step.
+        layers: The number of planar steps; 0 for a Gaussian.
+        learning_rate: Adam's learning rate at the start.
+        draws: The number of draws to return.
     """
-    if min(steps, batch, draws) < 1 or layers < 0 or not learning_rate > 0:
-        raise UserError(
-            "Cross-coding needs steps, batch and draws >= 1, layers >= 0 and learning_rate > 0, not"
-            f" {steps}, {batch}, {draws}, {layers} and {learning_rate}."
-        )
     start_key, fit_key, draw_key = jax.random.split(key, 3)
     timer = Timer()
     density = problem.log_density
@@ -101,16 +100,8 @@ def cross_coding(
     start = _start(start_key, problem.dim, layers)
     xcoder, elbos = timer.run(_fit, fit_key, density, start, rate, steps, batch)
     u, terms = timer.run(_draw, draw_key, density, xcoder, draws)
-    return BaselineResult(
-        draws=np.asarray(u),
-        log_evidence=float(np.mean(np.asarray(terms, np.float64))),
-        log_evidence_error=None,
-        seconds=timer.seconds,
-        compile_seconds=timer.compile_seconds,
-        gradients=steps * batch,
-        forward_equivalents=3 * steps * batch + draws,
-        history={"elbos": np.asarray(elbos)},
-    )
+    counts = Counts(forwards=draws, gradients=steps * batch)
+    return timer.result(u, counts, np.mean(np.asarray(terms, np.float64)), elbos=elbos)
 
 
 def _start(key: Key[Array, ""], dim: int, layers: int) -> XCoder:
@@ -120,7 +111,7 @@ def _start(key: Key[Array, ""], dim: int, layers: int) -> XCoder:
     return XCoder(planar, jnp.zeros(dim), jnp.zeros((dim, dim)), jnp.zeros(dim))
 
 
-@eqx.filter_jit
+@bounded_jit
 def _fit(
     key: Key[Array, ""],
     log_density_fn: LogDensity,
@@ -132,25 +123,16 @@ def _fit(
     """The fitted XCoder, and the ELBO of each step's batch."""
     import optax
 
-    optimiser = optax.adam(optax.cosine_decay_schedule(learning_rate, steps))  # pyright: ignore
-
-    def loss(xcoder, noise):
+    def loss(xcoder, step_key):
+        noise = jax.random.normal(step_key, (batch, xcoder.location.size))
         u, log_q = jax.vmap(xcoder)(noise)
         return jnp.mean(log_q - jax.vmap(log_density_fn)(u))
 
-    def step(carry, step_key):
-        xcoder, state = carry
-        noise = jax.random.normal(step_key, (batch, xcoder.location.size))
-        value, gradient = jax.value_and_grad(loss)(xcoder, noise)
-        updates, state = optimiser.update(gradient, state)
-        return (optax.apply_updates(xcoder, updates), state), -value
-
-    start = (xcoder, optimiser.init(xcoder))  # pyright: ignore[reportArgumentType]
-    (fitted, _), elbos = jax.lax.scan(step, start, jax.random.split(key, steps))
-    return fitted, elbos  # pyright: ignore[reportReturnType]
+    falling: Any = optax.cosine_decay_schedule(learning_rate, steps)  # pyright: ignore
+    return descend_noisy(key, loss, xcoder, falling(jnp.arange(steps)))
 
 
-@eqx.filter_jit
+@bounded_jit
 def _draw(
     key: Key[Array, ""], log_density_fn: LogDensity, xcoder: XCoder, draws: int
 ) -> tuple[Float[Array, "draws dim"], Float[Array, " draws"]]:

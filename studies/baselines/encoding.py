@@ -4,17 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from latentuq.core.errors import UserError
-from latentuq.prior import GenerativePrior
-
-
-def check_encoder(prior: GenerativePrior, method: str) -> None:
-    """Refuses a prior that is a generator alone."""
-    if prior.encoder is None:
-        raise UserError(
-            f"{method} needs the VAE's encoder, and the prior {prior.card.name!r} has none: use a"
-            " prior trained by train_prior."
-        )
+from latentuq import GenerativePrior
 
 
 def to_base(

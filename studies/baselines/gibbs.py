@@ -27,13 +27,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
-from latentuq.core.errors import UserError
-from latentuq.forward import Mask
-from latentuq.likelihood.noise import GaussianNoise
-from latentuq.problem import InverseProblem
-from studies.baselines.encoding import check_encoder, gaussian_log_prob, to_base, to_latent
+from latentuq import GaussianNoise, InverseProblem, Mask
+from latentuq.core.compilation import bounded_jit
+from latentuq.inference.result import Counts
+from studies.baselines.encoding import gaussian_log_prob, to_base, to_latent
 from studies.baselines.result import BaselineResult
 from studies.baselines.timing import Timer
+from studies.exact import gaussian_part
 
 # Forward evaluations of a step: the encoder and p(x | z, y), for the ratio p(x | z) at both z too.
 _PSEUDO_COST = 2
@@ -59,18 +59,18 @@ def pseudo_gibbs(
 
     Args:
         key: Randomness.
-        problem: Its prior must have an encoder.
-        chains: Chains, each started from its own draw of the prior.
-        steps: Steps that are kept of each; `chains * steps` draws are returned, chain by chain.
-        burn_in: Steps before them.
+        problem: A problem whose prior has an encoder.
+        chains: The number of chains, each started from its own draw of the prior.
+        steps: The number of steps that are kept of each; draws are returned chain by chain.
+        burn_in: The number of steps before them.
     """
-    _check(problem, "Pseudo-Gibbs", chains, steps, burn_in)
     problem = _with_likelihood_error(problem)
     start_key, run_key = jax.random.split(key)
     timer = Timer()
     states = timer.run(_start, start_key, problem, chains)
     _, visited, _ = timer.run(_walk, run_key, problem, None, states, burn_in + steps)
-    return _result(timer, visited[burn_in:], 1 + _PSEUDO_COST * (burn_in + steps), {})
+    counts = Counts(forwards=chains * (1 + _PSEUDO_COST * (burn_in + steps)))
+    return timer.result(_by_chain(visited[burn_in:]), counts)
 
 
 def metropolis_within_gibbs(
@@ -84,19 +84,11 @@ def metropolis_within_gibbs(
 ) -> BaselineResult:
     """Pseudo-Gibbs with every z accepted or refused by Metropolis-Hastings; there is no evidence.
 
-    Args:
-        key: Randomness.
-        problem: Its prior must have an encoder, and a model error that is not singular.
-        chains: Chains, each started from its own draw of the prior.
-        steps: Steps that are kept of each; `chains * steps` draws are returned, chain by chain.
-        burn_in: Steps before them.
-        warm_up: Steps of pseudo-Gibbs before those, without which chains that start where the
-            encoder is of no use stay there.
+    The model error must not be singular. Before the chains begin, they make `warm_up` steps of
+    pseudo-Gibbs, without which those that start where the encoder is of no use stay there. All
+    else is as in `pseudo_gibbs`.
     """
-    _check(problem, "Metropolis-within-Gibbs", chains, steps, burn_in)
     problem = _with_likelihood_error(problem)
-    if warm_up < 0:
-        raise UserError(f"Metropolis-within-Gibbs needs warm_up >= 0, not {warm_up}.")
     start_key, warm_up_key, run_key = jax.random.split(key, 3)
     timer = Timer()
     states = timer.run(_start, start_key, problem, chains)
@@ -104,44 +96,20 @@ def metropolis_within_gibbs(
         states, _, _ = timer.run(_walk, warm_up_key, problem, None, states, warm_up)
     # Of a clean image that is seen as it is: its density at u is p(x | z) p(u).
     every_pixel = Mask(np.ones(problem.prior.shape))
-    prior = dataclasses.replace(problem.prior, model_error=problem.image_error)
+    prior = dataclasses.replace(problem.prior, model_error=gaussian_part(problem).image_error)
     clean = InverseProblem(prior, every_pixel, GaussianNoise(0.0), every_pixel.mask)
     _, visited, accepted = timer.run(_walk, run_key, problem, clean, states, burn_in + steps)
     forwards = 1 + _PSEUDO_COST * warm_up + _METROPOLIS_COST * (burn_in + steps)
-    history = {"acceptances": np.asarray(accepted, np.float64).mean(axis=1)}
-    return _result(timer, visited[burn_in:], forwards, history)
+    acceptances = np.asarray(accepted, np.float64).mean(axis=1)
+    counts = Counts(forwards=chains * forwards)
+    return timer.result(_by_chain(visited[burn_in:]), counts, acceptances=acceptances)
 
 
-def _check(problem: InverseProblem, method: str, chains: int, steps: int, burn_in: int) -> None:
-    check_encoder(problem.prior, method)
-    if chains < 1 or steps < 1 or burn_in < 0:
-        raise UserError(
-            f"{method} needs chains >= 1, steps >= 1 and burn_in >= 0, not"
-            f" {chains}, {steps} and {burn_in}."
-        )
+def _by_chain(visited: Float[Array, "steps chains dim"]) -> Float[Array, "n dim"]:
+    return jnp.swapaxes(visited, 0, 1).reshape(-1, visited.shape[-1])
 
 
-def _result(
-    timer: Timer,
-    visited: Float[Array, "steps chains dim"],
-    forwards: int,
-    history: dict[str, Float[np.ndarray, " all_steps"]],
-) -> BaselineResult:
-    """The kept steps, chain by chain; `forwards` is the cost of one chain."""
-    _, chains, dim = visited.shape
-    return BaselineResult(
-        draws=np.asarray(jnp.swapaxes(visited, 0, 1)).reshape(-1, dim),
-        log_evidence=None,
-        log_evidence_error=None,
-        seconds=timer.seconds,
-        compile_seconds=timer.compile_seconds,
-        gradients=0,
-        forward_equivalents=chains * forwards,
-        history=history,
-    )
-
-
-@eqx.filter_jit
+@bounded_jit
 def _start(key: Key[Array, ""], problem: InverseProblem, chains: int) -> State:
     """Draws of the prior, and images that go with them and the data."""
     u_key, x_key = jax.random.split(key)
@@ -149,7 +117,7 @@ def _start(key: Key[Array, ""], problem: InverseProblem, chains: int) -> State:
     return State(u, jax.vmap(problem.conditional_images)(jax.random.split(x_key, chains), u))
 
 
-@eqx.filter_jit
+@bounded_jit
 def _walk(
     key: Key[Array, ""],
     problem: InverseProblem,
@@ -200,5 +168,7 @@ def _with_likelihood_error(problem: InverseProblem) -> InverseProblem:
 
     That is the posterior which is sampled, also of a problem with another `likelihood`.
     """
-    error = dataclasses.replace(problem.model_error, gain=None, most_data=None)
-    return eqx.tree_at(lambda each: each.image_error, problem, error)
+    gaussian = gaussian_part(problem)
+    error = dataclasses.replace(gaussian.error, gain=None, most_data=None)
+    gaussian = eqx.tree_at(lambda each: each.image_error, gaussian, error)
+    return eqx.tree_at(lambda each: each.likelihood, problem, gaussian)

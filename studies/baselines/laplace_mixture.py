@@ -8,20 +8,20 @@ the paper's formula (Boehm, Lanusse and Seljak 2019, appendix A). It is exact fo
 apart. Modes that overlap are counted more than once.
 """
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from latentuq.core.errors import UserError
-from latentuq.inference.laplace import LaplaceFit, laplace
+from latentuq import UserError
+from latentuq.core.compilation import bounded_jit
 from latentuq.inference.mixture import Mixture
 from latentuq.inference.result import Counts
 from latentuq.inference.target import Target
 from studies.baselines.result import BaselineResult, LogDensity
 from studies.baselines.timing import Timer
+from studies.laplace import LaplaceFit, laplace
 
 # Squared Mahalanobis distance below which two minima are one: closer than their width.
 _SAME = 1.0
@@ -37,43 +37,25 @@ def laplace_mixture(
     """Draws from the Gaussians at given modes; the evidence is the sum of their masses.
 
     Every given point becomes a component, so give each mode once; a saddle point keeps its length
-    scales, as in `latentuq.inference.laplace`.
-
-    Args:
-        key: Randomness of the draws.
-        log_density_fn: Unnormalised log density of one point.
-        modes: Where its gradient vanishes.
-        draws: How many.
+    scales, as in `studies.laplace`.
     """
-    modes = jnp.asarray(modes)
-    if modes.ndim != 2 or modes.shape[0] < 1 or not np.all(np.isfinite(modes)):
-        raise UserError(
-            "Modes must be rows of finite numbers, at least one, not an array of shape"
-            f" {modes.shape} with {int(np.sum(~np.isfinite(modes)))} numbers that are not finite."
-        )
-    if draws < 1:
-        raise UserError(f"A Laplace mixture needs draws >= 1, not {draws}.")
     number, dim = modes.shape
-    target = Target(log_density_fn, dim)
     timer = Timer()
-    fits, log_densities = timer.run(fit_points, target, modes)
+    fits, log_densities = timer.run(fit_points, Target(log_density_fn, dim), modes)
     if not np.all(np.isfinite(log_densities)):
-        raise UserError(f"The log density is not finite at mode {_first_bad(log_densities)}.")
+        bad = int(np.argmin(np.isfinite(log_densities)))
+        raise UserError(f"The log density is not finite at mode {bad}.")
     mixture = mix(fits, jnp.ones(number, bool))
-    counts = Counts(forwards=number, hessians=number)
-    return BaselineResult(
-        draws=np.asarray(timer.run(sample_mixture, key, mixture, draws)),
-        log_evidence=float(logsumexp(fits.log_mass)),
-        log_evidence_error=None,
-        seconds=timer.seconds,
-        compile_seconds=timer.compile_seconds,
-        gradients=counts.gradients,
-        forward_equivalents=counts.forward_equivalents(dim),
-        history={"weights": np.exp(mixture.log_weights), "log_masses": np.asarray(fits.log_mass)},
+    return timer.result(
+        timer.run(sample_mixture, key, mixture, draws),
+        Counts(forwards=number, hessians=number),
+        logsumexp(fits.log_mass),
+        weights=np.exp(mixture.log_weights),
+        log_masses=fits.log_mass,
     )
 
 
-@eqx.filter_jit
+@bounded_jit
 def fit_points(
     target: Target, points: Float[Array, "n dim"]
 ) -> tuple[LaplaceFit, Float[Array, " n"]]:
@@ -91,7 +73,7 @@ def mix(fits: LaplaceFit, kept: Bool[Array, " n"]) -> Mixture:
     return Mixture(log_weights, fits.mean, fits.factor)
 
 
-@eqx.filter_jit
+@bounded_jit
 def sample_mixture(key: Key[Array, ""], mixture: Mixture, n: int) -> Float[Array, "n dim"]:
     """Independent draws, compiled."""
     return mixture.sample(key, n)
@@ -115,7 +97,3 @@ def distinct_minima(
         if minima[index] and np.all(distances >= _SAME):
             kept.append(int(index))
     return np.array(kept, int)
-
-
-def _first_bad(values: Float[Array, " n"]) -> int:
-    return int(np.argmin(np.isfinite(values)))

@@ -6,19 +6,18 @@ self-normalised importance weights. The authors also train the VAE on incomplete
 encoder knows such images; here it has seen complete ones only, and is used as it is.
 """
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 from scipy.special import logsumexp, softmax
 
-from latentuq.core.errors import UserError
-from latentuq.forward import Mask
+from latentuq import InverseProblem, Mask, UserError
+from latentuq.core.compilation import bounded_jit
+from latentuq.core.randomness import host_generator
 from latentuq.inference.importance import effective_sample_size, pareto_khat
-from latentuq.inference.randomness import host_generator
-from latentuq.problem import InverseProblem
-from studies.baselines.encoding import check_encoder, to_base
+from latentuq.inference.result import Counts
+from studies.baselines.encoding import to_base
 from studies.baselines.result import BaselineResult
 from studies.baselines.timing import Timer
 
@@ -48,21 +47,15 @@ def miwae(
 
     Args:
         key: Randomness.
-        problem: Its operator must be a mask, and its prior must have an encoder.
-        draws: Draws to return.
-        proposals: Draws of q, as many as the authors use; should be many more than `draws`.
-        degrees: Degrees of freedom of q.
+        problem: A problem whose operator is a mask and whose prior has an encoder.
+        draws: The number of draws to return.
+        proposals: The number of draws of q; the authors take as many.
+        degrees: The degrees of freedom of q.
     """
-    check_encoder(problem.prior, "MIWAE")
     if not isinstance(problem.operator, Mask):
         raise UserError(
             "MIWAE encodes the data as an image with holes, so the operator must be a mask, not"
             f" {problem.operator!r}."
-        )
-    if draws < 1 or proposals < 2 or degrees < 1:
-        raise UserError(
-            "MIWAE needs draws >= 1, proposals >= 2 and degrees >= 1, not"
-            f" {draws}, {proposals} and {degrees}."
         )
     proposal_key, resample_key = jax.random.split(key)
     timer = Timer()
@@ -73,21 +66,18 @@ def miwae(
     ess = effective_sample_size(log_weights)
     shares = softmax(log_weights)
     chosen = host_generator(resample_key).choice(proposals, draws, p=shares)
-    return BaselineResult(
-        draws=np.asarray(u)[chosen],
-        log_evidence=float(logsumexp(log_weights) - np.log(proposals)),
+    return timer.result(
+        np.asarray(u)[chosen],
+        Counts(forwards=proposals + 1),  # One more for the encoder.
+        logsumexp(log_weights) - np.log(proposals),
         # By the delta method, to be believed only where khat is small.
-        log_evidence_error=float(np.sqrt(max(1 / ess - 1 / proposals, 0.0))),
-        seconds=timer.seconds,
-        compile_seconds=timer.compile_seconds,
-        gradients=0,
-        # One more for the encoder.
-        forward_equivalents=proposals + 1,
-        history={"ess": np.asarray([ess]), "khat": np.asarray([pareto_khat(log_weights)])},
+        np.sqrt(max(1 / ess - 1 / proposals, 0.0)),
+        ess=[ess],
+        khat=[pareto_khat(log_weights)],
     )
 
 
-@eqx.filter_jit
+@bounded_jit
 def _propose(
     key: Key[Array, ""], problem: InverseProblem, proposals: int, degrees: int
 ) -> tuple[Float[Array, "proposals dim"], Float[Array, " proposals"]]:

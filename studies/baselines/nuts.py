@@ -4,25 +4,21 @@ The chains of each half run side by side and wait for the longest trajectory of 
 time grows faster than the gradients that are counted.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from latentuq import UserError
+from latentuq.core.compilation import bounded_jit
 from latentuq.core.cores import one_core
-from latentuq.core.errors import UserError
 from latentuq.inference.result import Counts
 from latentuq.inference.target import Target, log_densities, may_wait
-from studies.baselines.requirements import require_blackjax
 from studies.baselines.result import BaselineResult, LogDensity
 from studies.baselines.timing import Timer
-
-# Window adaptation has nothing to adapt in fewer steps.
-_SHORTEST_WARMUP = 20
 
 
 class Chains(NamedTuple):
@@ -47,7 +43,7 @@ def nuts(
     chains: int = 8,
     warmup: int = 1000,
     draws: int = 500,
-    starts: ArrayLike | None = None,
+    starts: Sequence[Any] | Float[Array, "n dim"] | None = None,
     scale: float = 1.0,
 ) -> BaselineResult:
     """Runs independent chains; returns all their states after the warm-up.
@@ -58,26 +54,20 @@ def nuts(
 
     Args:
         key: Randomness.
-        log_density_fn: Unnormalised log density of one point.
-        dim: Size of u.
-        chains: How many.
-        warmup: Steps of each chain that adapt it and are dropped.
-        draws: Steps of each chain that are kept; `chains * draws` draws are returned.
+        log_density_fn: The unnormalised log density of one point.
+        dim: The size of u.
+        chains: The number of chains.
+        warmup: The number of steps of each chain that adapt it and are dropped.
+        draws: The number of steps of each chain that are kept.
         starts: Points that the chains start from, in turn; by default draws of N(0, scale^2 I).
-        scale: Standard deviation of the starts.
+        scale: The standard deviation of the starts.
     """
-    require_blackjax("NUTS")
-    if chains < 1 or warmup < _SHORTEST_WARMUP or draws < 4:
-        raise UserError(
-            f"NUTS needs chains >= 1, warmup >= {_SHORTEST_WARMUP} and draws >= 4, not"
-            f" {chains}, {warmup} and {draws}."
-        )
     target = Target(log_density_fn, dim, scale=scale)
     start_key, warmup_key, draw_key = jax.random.split(key, 3)
     if starts is None:
         points = target.sample_reference(start_key, chains)
     else:
-        points = _in_turn(starts, chains, dim)
+        points = jnp.asarray(starts, jnp.float32)[jnp.arange(chains) % len(starts)]
     timer = Timer()
     if not np.all(np.isfinite(timer.run(log_densities, target.log_density, points))):
         raise UserError("The log density is not finite where a chain starts; give other starts.")
@@ -92,19 +82,12 @@ def nuts(
     # One gradient starts a chain, one more per leapfrog step.
     gradients = 1 + np.asarray(leapfrogs).sum(1) + np.asarray(visited.leapfrogs).sum(1)
     counts = Counts(forwards=chains, gradients=int(np.sum(gradients)))
-    return BaselineResult(
-        draws=np.asarray(visited.positions).reshape(chains * draws, dim),
-        log_evidence=None,
-        log_evidence_error=None,
-        seconds=timer.seconds,
-        compile_seconds=timer.compile_seconds,
-        gradients=counts.gradients,
-        forward_equivalents=counts.forward_equivalents(dim),
-        history={
-            "rhat": split_rhat(visited.positions),
-            "divergences": np.asarray(visited.divergent).sum(1).astype(float),
-            "gradients": gradients.astype(float),
-        },
+    return timer.result(
+        np.asarray(visited.positions).reshape(chains * draws, dim),
+        counts,
+        rhat=split_rhat(visited.positions),
+        divergences=np.asarray(visited.divergent).sum(1).astype(float),
+        gradients=gradients.astype(float),
     )
 
 
@@ -122,14 +105,7 @@ def split_rhat(positions: Float[Array, "chains draws dim"]) -> Float[np.ndarray,
     return np.sqrt((half - 1) / half + between / within)
 
 
-def _in_turn(starts: ArrayLike, chains: int, dim: int) -> Float[Array, "chains dim"]:
-    points = jnp.asarray(starts, jnp.zeros(()).dtype)
-    if points.ndim != 2 or points.shape[0] < 1 or points.shape[1] != dim:
-        raise UserError(f"Starts must be rows of {dim} numbers, not of shape {points.shape}.")
-    return points[jnp.arange(chains) % points.shape[0]]
-
-
-@eqx.filter_jit
+@bounded_jit
 def _warm_up(
     keys: Key[Array, " chains"], target: Target, points: Float[Array, "chains dim"], steps: int
 ) -> tuple[Any, Any, Int[Array, "chains steps"]]:
@@ -148,7 +124,7 @@ def _warm_up(
     return jax.vmap(warm_up)(keys, points)
 
 
-@eqx.filter_jit
+@bounded_jit
 def _sample(
     keys: Key[Array, " chains"], target: Target, states: Any, parameters: Any, draws: int
 ) -> Chains:

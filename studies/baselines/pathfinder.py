@@ -15,20 +15,18 @@ The paths, with their inverse Hessians, are blackjax's. Two things are not:
 
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from latentuq.core.errors import UserError
+from latentuq import UserError
+from latentuq.core.compilation import bounded_jit
+from latentuq.core.randomness import host_generator
 from latentuq.inference.importance import Evaluated, draw, systematic_index, weigh
-from latentuq.inference.laplace import lower_factor
-from latentuq.inference.mixture import Mixture, normal_draws
-from latentuq.inference.randomness import host_generator
+from latentuq.inference.mixture import Mixture, lower_factor, normal_draws
 from latentuq.inference.result import Counts
 from latentuq.inference.target import Target, log_densities
-from studies.baselines.requirements import require_blackjax
 from studies.baselines.result import BaselineResult, LogDensity
 from studies.baselines.timing import Timer
 
@@ -42,10 +40,10 @@ class PathFit(NamedTuple):
     """The best Gaussian of a path.
 
     Attributes:
-        mean: Its centre.
-        factor: Lower Cholesky factor of its covariance.
-        elbo: Estimate of its ELBO; -inf if no point of the path has one.
-        iterations: L-BFGS iterations of the path.
+        mean: The centre of the Gaussian.
+        factor: The lower Cholesky factor of its covariance.
+        elbo: An estimate of its ELBO; -inf if no point of the path has one.
+        iterations: The number of L-BFGS iterations of the path.
     """
 
     mean: Float[Array, " dim"]
@@ -73,20 +71,14 @@ def pathfinder(
 
     Args:
         key: Randomness.
-        log_density_fn: Unnormalised log density of one point.
-        dim: Size of u.
-        paths: Starts, drawn from N(0, scale^2 I).
-        draws: How many are returned; a proposal of high weight is repeated.
-        proposals: Draws of the mixture that are weighted.
-        iterations: Most L-BFGS iterations of a path.
-        scale: Standard deviation of the starts.
+        log_density_fn: The unnormalised log density of one point.
+        dim: The size of u.
+        paths: The number of starts, which are drawn from N(0, scale^2 I).
+        draws: The number of draws to return; a proposal of high weight is repeated.
+        proposals: The number of draws of the mixture that are weighted.
+        iterations: The largest number of L-BFGS iterations of a path.
+        scale: The standard deviation of the starts.
     """
-    require_blackjax("Pathfinder")
-    if paths < 1 or draws < 1 or proposals < 2 or iterations < 1:
-        raise UserError(
-            "Pathfinder needs paths >= 1, draws >= 1, proposals >= 2 and iterations >= 1, not"
-            f" {paths}, {draws}, {proposals} and {iterations}."
-        )
     target = Target(log_density_fn, dim, scale=scale)
     start_key, path_key, weigh_key, resample_key = jax.random.split(key, 4)
     starts = target.sample_reference(start_key, paths)
@@ -107,20 +99,15 @@ def pathfinder(
     # blackjax estimates an ELBO of its own, from a single draw at each point.
     elbos = paths * (iterations + 1) * (_ELBO_DRAWS + 1)
     counts = Counts(forwards=elbos + proposals, gradients=int(np.sum(1 + 2 * taken)))
-    return BaselineResult(
-        draws=np.asarray(weighted.draws[index]),
-        log_evidence=float(weighted.log_evidence),
-        log_evidence_error=float(weighted.log_evidence_error),
-        seconds=timer.seconds,
-        compile_seconds=timer.compile_seconds,
-        gradients=counts.gradients,
-        forward_equivalents=counts.forward_equivalents(dim),
-        history={
-            "elbos": np.asarray(fits.elbo),
-            "iterations": taken.astype(float),
-            "khat": np.asarray([weighted.khat]),
-            "ess": np.asarray([weighted.ess]),
-        },
+    return timer.result(
+        weighted.draws[index],
+        counts,
+        weighted.log_evidence,
+        weighted.log_evidence_error,
+        elbos=fits.elbo,
+        iterations=taken.astype(float),
+        khat=[weighted.khat],
+        ess=[weighted.ess],
     )
 
 
@@ -135,7 +122,7 @@ def _pool(fits: PathFit) -> Mixture:
     )
 
 
-@eqx.filter_jit
+@bounded_jit
 def _follow_all(
     keys: Key[Array, " paths"],
     target: Target,

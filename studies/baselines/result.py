@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Array, Float, Shaped
 
-from latentuq.core.errors import UserError
+from latentuq import UserError
 
 LogDensity = Callable[[Float[Array, " dim"]], Float[Array, ""]]
 """Unnormalised log density of one point."""
@@ -19,9 +19,9 @@ class BaselineResult:
 
     Attributes:
         draws: Equally weighted draws.
-        log_evidence: Estimate of the logarithm of the density's integral; None if the method has
+        log_evidence: An estimate of the logarithm of the density's integral; None if the method has
             none.
-        log_evidence_error: Its standard error; None if one run cannot tell.
+        log_evidence_error: The standard error of that; None if one run cannot tell.
         seconds: Time of the computation, without compilation.
         compile_seconds: Time of tracing and compilation.
         gradients: Gradients evaluated.

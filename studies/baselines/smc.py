@@ -21,8 +21,9 @@ import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from latentuq.core.errors import UserError
-from studies.baselines.requirements import require_blackjax
+from latentuq import UserError
+from latentuq.core.compilation import bounded_jit
+from latentuq.inference.result import Counts
 from studies.baselines.result import BaselineResult, LogDensity
 from studies.baselines.timing import Timer
 
@@ -56,6 +57,23 @@ class Report(NamedTuple):
     log_increment: Float[Array, ""]
     acceptance: Float[Array, ""]
     leapfrogs: Int[Array, ""]
+
+
+class Size(NamedTuple):
+    """How much SMC does.
+
+    Attributes:
+        particles: The number of particles that are moved.
+        moves: The number of HMC moves at each temperature; `particles * moves` draws are returned.
+        ess: The effective fraction of the draws that a step to the next temperature leaves.
+    """
+
+    particles: int = 1024
+    moves: int = 4
+    ess: float = 0.5
+
+
+_DEFAULT = Size()
 
 
 class Plan(NamedTuple):
@@ -93,9 +111,7 @@ def smc(
     log_density_fn: LogDensity,
     dim: int,
     *,
-    particles: int = 1024,
-    moves: int = 4,
-    ess: float = 0.5,
+    size: Size = _DEFAULT,
     scale: float = 1.0,
     plan: Plan | None = None,
 ) -> BaselineResult:
@@ -108,34 +124,30 @@ def smc(
         key: Randomness.
         log_density_fn: Any JAX log density; a pytree (a method of an `eqx.Module`) is traced once
             for all instances of one shape.
-        dim: Size of u.
-        particles: Particles that are moved.
-        moves: HMC moves at each temperature; `particles * moves` draws are returned.
-        ess: Effective fraction of the draws that a step to the next temperature leaves.
-        scale: Standard deviation of the prior that the particles start from.
-        plan: From `plan_smc` for this density, to share it between runs; by default it is made
-            here, and its cost counts.
+        dim: The size of u.
+        size: How many particles, moves and temperatures there are.
+        scale: The standard deviation of the prior that the particles start from.
+        plan: What `plan_smc` has found for this density, to share it between runs; by default it
+            is made here, and its cost counts.
     """
     plan_key, run_key = jax.random.split(key)
     paid = plan is None
     if plan is None:
-        plan = plan_smc(
-            plan_key, log_density_fn, dim, particles=particles, moves=moves, ess=ess, scale=scale
-        )
-    size = _Size(particles, moves, ess)
+        plan = plan_smc(plan_key, log_density_fn, dim, size=size, scale=scale)
     done = _run(run_key, log_density_fn, dim, size, scale, plan.stages)
+    reports = done.reports
     return BaselineResult(
         draws=np.asarray(done.cloud.u),
-        log_evidence=float(np.sum([float(report.log_increment) for report in done.reports])),
+        log_evidence=float(np.sum([float(report.log_increment) for report in reports])),
         log_evidence_error=None,
         seconds=done.timer.seconds + paid * plan.seconds,
         compile_seconds=done.timer.compile_seconds + paid * plan.compile_seconds,
-        gradients=done.gradients + paid * plan.gradients,
-        forward_equivalents=done.forward_equivalents + paid * plan.forward_equivalents,
+        gradients=done.counts.gradients + paid * plan.gradients,
+        forward_equivalents=done.counts.forward_equivalents(dim) + paid * plan.forward_equivalents,
         history={
             "temperatures": np.asarray([float(stage.temperature) for stage in done.stages]),
-            "acceptances": np.asarray([float(report.acceptance) for report in done.reports]),
-            "leapfrogs": np.asarray([float(report.leapfrogs) for report in done.reports]),
+            "acceptances": np.asarray([float(report.acceptance) for report in reports]),
+            "leapfrogs": np.asarray([float(report.leapfrogs) for report in reports]),
         },
     )
 
@@ -145,32 +157,14 @@ def plan_smc(
     log_density_fn: LogDensity,
     dim: int,
     *,
-    particles: int = 1024,
-    moves: int = 4,
-    ess: float = 0.5,
+    size: Size = _DEFAULT,
     scale: float = 1.0,
 ) -> Plan:
     """Finds temperatures, mass matrices and step sizes by one adaptive pass; see `smc`."""
-    require_blackjax("SMC")
-    if particles < 2 or moves < 1 or not 0 < ess < 1 or not scale > 0:
-        raise UserError(
-            "SMC needs particles >= 2, moves >= 1, 0 < ess < 1 and scale > 0, not"
-            f" {particles}, {moves}, {ess} and {scale}."
-        )
-    done = _run(key, log_density_fn, dim, _Size(particles, moves, ess), scale, None)
-    return Plan(
-        done.stages,
-        done.timer.seconds,
-        done.timer.compile_seconds,
-        done.gradients,
-        done.forward_equivalents,
-    )
-
-
-class _Size(NamedTuple):
-    particles: int
-    moves: int
-    ess: float
+    done = _run(key, log_density_fn, dim, size, scale, None)
+    timer, counts = done.timer, done.counts
+    cost = counts.gradients, counts.forward_equivalents(dim)
+    return Plan(done.stages, timer.seconds, timer.compile_seconds, *cost)
 
 
 class _Pass(NamedTuple):
@@ -179,26 +173,23 @@ class _Pass(NamedTuple):
     cloud: Cloud
     stages: list[Stage]
     reports: list[Report]
-    size: _Size
+    size: Size
     timer: Timer
 
     @property
-    def gradients(self) -> int:
+    def counts(self) -> Counts:
         # One gradient starts each particle at each temperature, one more per leapfrog step.
         leapfrogs = sum(int(report.leapfrogs) for report in self.reports)
-        return self.size.particles * (leapfrogs + len(self.reports))
-
-    @property
-    def forward_equivalents(self) -> int:
-        forwards = self.size.particles * self.size.moves * (len(self.reports) + 1)
-        return forwards + 3 * self.gradients
+        particles, moves, _ = self.size
+        forwards = particles * moves * (len(self.reports) + 1)
+        return Counts(forwards, particles * (leapfrogs + len(self.reports)))
 
 
 def _run(
     key: Key[Array, ""],
     log_density_fn: LogDensity,
     dim: int,
-    size: _Size,
+    size: Size,
     scale: float,
     planned: list[Stage] | None,
 ) -> _Pass:
@@ -232,14 +223,14 @@ def _run(
     )
 
 
-@eqx.filter_jit
-def _start(key: Key[Array, ""], target: Tempered, dim: int, size: _Size) -> Cloud:
+@bounded_jit
+def _start(key: Key[Array, ""], target: Tempered, dim: int, size: Size) -> Cloud:
     """The prior's draws: the cloud at temperature 0."""
     u = target.scale * jax.random.normal(key, (size.particles * size.moves, dim))
     return Cloud(u, jax.lax.map(target.log_likelihood, u, batch_size=_CHUNK))
 
 
-@eqx.filter_jit
+@bounded_jit
 def _advance(
     key: Key[Array, ""],
     target: Tempered,
@@ -247,7 +238,7 @@ def _advance(
     reached: Float[Array, ""],
     stage: Stage,
     adapt: Bool[Array, ""],
-    size: _Size,
+    size: Size,
 ) -> tuple[Cloud, Stage, Report]:
     """Reweights the cloud from the temperature reached to the next, resamples it and moves it.
 

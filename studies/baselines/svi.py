@@ -9,19 +9,18 @@ noise vanish where q fits.
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import solve_triangular
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, ArrayLike, Float, Key
 
-from latentuq.core.errors import UserError
+from latentuq.core.compilation import bounded_jit
 from latentuq.inference.mixture import normal_draws
 from latentuq.inference.result import Counts
 from latentuq.inference.target import BATCH, Target
 from studies.baselines.result import BaselineResult, LogDensity
-from studies.baselines.schedule import staged_rates
+from studies.baselines.schedule import run_adam, staged_rates
 from studies.baselines.timing import Timer
 
 Family = Literal["mean-field", "full-rank"]
@@ -84,17 +83,13 @@ def svi(
 
     Args:
         key: Randomness.
-        log_density_fn: Unnormalised log density of one point.
-        dim: Size of u.
-        family: Diagonal covariance ("mean-field") or any ("full-rank").
+        log_density_fn: The unnormalised log density of one point.
+        dim: The size of u.
+        family: "mean-field" for a diagonal covariance, "full-rank" for any.
         settings: `FAST`, `PAPER[family]` or your own.
-        draws: How many.
+        draws: The number of draws to return.
         scale: The fit starts from N(0, scale^2 I).
     """
-    if family not in PAPER:
-        raise UserError(f"family must be one of {', '.join(PAPER)}, not {family!r}.")
-    if settings.samples < 1 or draws < 2:
-        raise UserError(f"SVI needs samples >= 1 and draws >= 2, not {settings.samples}, {draws}.")
     rates = staged_rates(settings.learning_rates, settings.steps)
     target = Target(log_density_fn, dim, scale=scale)
     fit_key, draw_key = jax.random.split(key)
@@ -106,28 +101,17 @@ def svi(
     fit, elbos = timer.run(_fit, fit_key, target.log_density_fn, start, rates, settings.samples)
     u, gaps = timer.run(_gaps, draw_key, target.log_density_fn, fit, draws)
     counts = Counts(forwards=draws, gradients=rates.size * settings.samples)
-    return BaselineResult(
-        draws=np.asarray(u),
-        log_evidence=float(np.mean(gaps)),
-        log_evidence_error=float(np.std(gaps, ddof=1) / np.sqrt(draws)),
-        seconds=timer.seconds,
-        compile_seconds=timer.compile_seconds,
-        gradients=counts.gradients,
-        forward_equivalents=counts.forward_equivalents(dim),
-        history={
-            "elbo": np.asarray(elbos),
-            "mean": np.asarray(fit.mean),
-            "factor": np.asarray(fit.factor()),
-        },
-    )
+    error = np.std(gaps, ddof=1) / np.sqrt(draws)
+    history = {"elbo": elbos, "mean": fit.mean, "factor": fit.factor()}
+    return timer.result(u, counts, np.mean(gaps), error, **history)
 
 
-@eqx.filter_jit
+@bounded_jit
 def _fit(
     key: Key[Array, ""],
     log_density_fn: LogDensity,
     start: _Gaussian,
-    rates: Float[np.ndarray, " steps"],
+    rates: Float[Array, " steps"],
     samples: int,
 ) -> tuple[_Gaussian, Float[Array, " steps"]]:
     """The Gaussian after all steps, and the ELBO's estimate before each."""
@@ -144,27 +128,15 @@ def descend_noisy(
     key: Key[Array, ""],
     loss: Callable[[Any, Key[Array, ""]], Float[Array, ""]],
     start: Any,
-    rates: Float[np.ndarray, " steps"],
+    rates: Float[ArrayLike, " steps"],
 ) -> tuple[Any, Float[Array, " steps"]]:
     """Adam on a loss with fresh randomness at each step: its end, and -loss before each step."""
-    import optax
-
-    adam = optax.scale_by_adam()
-
-    def step(carry, setting):
-        q, state = carry
-        rate, step_key = setting
-        value, gradient = jax.value_and_grad(loss)(q, step_key)
-        directions, state = adam.update(gradient, state)
-        q = jax.tree.map(lambda part, direction: part - rate * direction, q, directions)
-        return (q, state), -value
-
-    keys = jax.random.split(key, rates.size)
-    (end, _), values = jax.lax.scan(step, (start, adam.init(start)), (rates, keys))
-    return end, values
+    rates = jnp.asarray(rates)
+    end, values = run_adam(loss, start, rates, jax.random.split(key, rates.size))
+    return end, -values
 
 
-@eqx.filter_jit
+@bounded_jit
 def _gaps(
     key: Key[Array, ""], log_density_fn: LogDensity, q: _Gaussian, n: int
 ) -> tuple[Float[Array, "n dim"], Float[Array, " n"]]:

@@ -1,13 +1,21 @@
 """Timing that keeps compilation apart."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Shaped
 
+from latentuq.core.compilation import CompileClock
 from latentuq.core.cores import on_cores
+from latentuq.inference.result import Counts
+from studies.baselines.result import BaselineResult
+
+_CLOCK = CompileClock()
+_SIDE = 2048
 
 
 class Timer:
@@ -17,17 +25,18 @@ class Timer:
         self.seconds = 0.0
         self.compile_seconds = 0.0
 
-    def run(self, function: Any, *arguments: Any) -> Any:
-        """The result of a jitted function, once it is there."""
-        start = time.perf_counter()
-        compiled = function.lower(*arguments).compile()
-        middle = time.perf_counter()
-        result = jax.block_until_ready(compiled(*arguments))
-        self.compile_seconds += middle - start
-        self.seconds += time.perf_counter() - middle
+    def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """The result of a function, once it is there."""
+        compiled, start = _CLOCK.seconds, time.perf_counter()
+        result = jax.block_until_ready(function(*arguments))
+        compiled = _CLOCK.seconds - compiled
+        self.compile_seconds += compiled
+        self.seconds += max(0.0, time.perf_counter() - start - compiled)
         return result
 
-    def run_halves(self, function: Any, *arguments: Any, divided: Sequence[int]) -> Any:
+    def run_halves(
+        self, function: Callable[..., Any], *arguments: Any, divided: Sequence[int]
+    ) -> Any:
         """The same for a function of independent rows: two halves of them, at the same time.
 
         Our own starts and particles are shared out among the cores in this way. An odd number of
@@ -35,8 +44,8 @@ class Timer:
 
         Args:
             function: All that it returns has a row for each row of the divided arguments.
-            arguments: Of all rows.
-            divided: Places of the arguments that have rows.
+            arguments: The arguments for all rows.
+            divided: The places of the arguments that have rows.
         """
         number = len(jax.tree.leaves(arguments[divided[0]])[0])
         if number % 2:
@@ -49,10 +58,42 @@ class Timer:
             ]
 
         halves = [cut(slice(number // 2)), cut(slice(number // 2, number))]
-        start = time.perf_counter()
-        compiled = function.lower(*halves[0]).compile()
-        middle = time.perf_counter()
-        results = on_cores(lambda half: compiled(*half), halves)
-        self.compile_seconds += middle - start
-        self.seconds += time.perf_counter() - middle
+        results = self.run(on_cores, lambda half: function(*half), halves)
         return jax.tree.map(lambda *both: jnp.concatenate(both), *results)
+
+    def result(
+        self,
+        draws: Float[Any, "n dim"],
+        counts: Counts,
+        log_evidence: Any = None,
+        log_evidence_error: Any = None,
+        **history: Shaped[Any, "..."],
+    ) -> BaselineResult:
+        """What a baseline returns that has run its functions here."""
+        return BaselineResult(
+            draws=np.asarray(draws),
+            log_evidence=None if log_evidence is None else float(log_evidence),
+            log_evidence_error=None if log_evidence_error is None else float(log_evidence_error),
+            seconds=self.seconds,
+            compile_seconds=self.compile_seconds,
+            gradients=counts.gradients,
+            forward_equivalents=counts.forward_equivalents(draws.shape[1]),
+            history={name: np.asarray(values) for name, values in history.items()},
+        )
+
+
+def best_seconds(run: Callable[[], Any], repeats: int = 10) -> float:
+    """The shortest of several timings, which is the one least disturbed."""
+    jax.block_until_ready(run())
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        jax.block_until_ready(run())
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def matmul_rate(rows: int = _SIDE, side: int = _SIDE, repeats: int = 5) -> float:
+    """Floating-point operations per second of this machine's large float32 matrix products."""
+    left, right = jnp.ones((rows, side)), jnp.ones((side, side))
+    return 2 * rows * side**2 / best_seconds(lambda: jnp.matmul(left, right), repeats)

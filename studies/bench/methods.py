@@ -3,16 +3,24 @@
 import dataclasses
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Key
 
-from latentuq.posterior import Posterior, solve
-from latentuq.problem import InverseProblem
-from studies.baselines import BaselineResult
+from latentuq import InverseProblem, Posterior, solve
+from studies.baselines import adam
+from studies.baselines.cross_coding import cross_coding
+from studies.baselines.gibbs import metropolis_within_gibbs, pseudo_gibbs
+from studies.baselines.laplace_mixture import laplace_mixture
+from studies.baselines.miwae import miwae
+from studies.baselines.nuts import nuts
+from studies.baselines.pathfinder import pathfinder
+from studies.baselines.result import BaselineResult
+from studies.baselines.smc import smc
+from studies.baselines.svi import FAST, PAPER, Settings, svi
 
 DRAWS = 4096
 """What is asked of the methods whose draws cost nothing: as many as SMC returns."""
@@ -28,9 +36,9 @@ class Task(NamedTuple):
     """What a method is given.
 
     Attributes:
-        problem: To be solved.
-        posterior: Ours of it; some methods start from its modes.
-        starts: Minimisations of the paper's search.
+        problem: The problem to be solved.
+        posterior: Our posterior of it; some methods start from its modes.
+        starts: The number of minimisations of the paper's search.
     """
 
     problem: InverseProblem
@@ -46,10 +54,10 @@ class Method:
     """A method of the comparison.
 
     Attributes:
-        title: For tables and figures.
-        run: Takes a key and a task.
-        slow: Takes minutes per problem; left out unless asked for.
-        repeats: Most runs on a problem; None: as many as are asked for.
+        title: The name in tables and figures.
+        run: The method as a function of a key and a task.
+        slow: Whether it takes minutes per problem; it is then left out unless asked for.
+        repeats: The most runs on a problem; None for as many as are asked for.
     """
 
     title: str
@@ -85,7 +93,7 @@ def run_ours(budget: str) -> Run:
             forward_equivalents=d.forward_equivalents,
             history={
                 **{f"{STAGE}{stage}": np.array(seconds) for stage, seconds in d.seconds.items()},
-                "verdict": np.array(post.verdict.split(":")[0]),
+                "verdict": np.array(str(post.verdict)),
                 "khat": np.array(d.khat),
                 "ess": np.array(d.ess),
             },
@@ -94,15 +102,7 @@ def run_ours(budget: str) -> Run:
     return run
 
 
-def _smc(key: Key[Array, ""], task: Task) -> BaselineResult:
-    from studies.baselines.smc import smc
-
-    return smc(key, task.problem.log_density, task.problem.dim)
-
-
 def _laplace(key: Key[Array, ""], task: Task) -> BaselineResult:
-    from studies.baselines.laplace_mixture import laplace_mixture
-
     post = task.posterior
     result = laplace_mixture(key, task.problem.log_density, post.modes, draws=DRAWS)
     # It needs the modes: the time of the search that found them is part of it.
@@ -110,103 +110,52 @@ def _laplace(key: Key[Array, ""], task: Task) -> BaselineResult:
     return dataclasses.replace(result, seconds=result.seconds + seconds)
 
 
-def _adam(batched: bool, short: bool = False) -> Run:
-    def run(key: Key[Array, ""], task: Task) -> BaselineResult:
-        from studies.baselines.adam import SHORT_STEPS, STEPS, adam_recipe
-
-        problem = task.problem
-        return adam_recipe(
-            key,
-            problem.log_density,
-            problem.dim,
-            starts=task.starts,
-            steps=SHORT_STEPS if short else STEPS,
-            batched=batched,
-            draws=DRAWS,
-        )
-
-    return run
+def _on_density(method: Callable[..., BaselineResult], **settings: object) -> Run:
+    """A method that sees nothing of a problem but its log density."""
+    return lambda key, task: method(key, task.problem.log_density, task.problem.dim, **settings)
 
 
-def _svi(family: Any, published: bool = False) -> Run:
-    def run(key: Key[Array, ""], task: Task) -> BaselineResult:
-        from studies.baselines.svi import FAST, PAPER, svi
-
-        problem = task.problem
-        settings = PAPER[family] if published else FAST
-        return svi(
-            key, problem.log_density, problem.dim, family=family, settings=settings, draws=DRAWS
-        )
-
-    return run
+def _on_problem(method: Callable[..., BaselineResult]) -> Run:
+    return lambda key, task: method(key, task.problem)
 
 
-def _nuts(from_modes: bool) -> Run:
-    def run(key: Key[Array, ""], task: Task) -> BaselineResult:
-        from studies.baselines.nuts import nuts
-
-        starts = _heavy_modes(task.posterior) if from_modes else None
-        return nuts(key, task.problem.log_density, task.problem.dim, starts=starts)
-
-    return run
+def _adam(**settings: object) -> Run:
+    return lambda key, task: _on_density(
+        adam.adam_recipe, starts=task.starts, draws=DRAWS, **settings
+    )(key, task)
 
 
-def _heavy_modes(post: Posterior) -> Float[Array, "modes dim"]:
-    return post.modes[jnp.asarray(post.weights) > 0.01]
+def _svi(family: str, settings: Settings) -> Run:
+    return _on_density(svi, family=family, settings=settings, draws=DRAWS)
 
 
-def _pathfinder(key: Key[Array, ""], task: Task) -> BaselineResult:
-    from studies.baselines.pathfinder import pathfinder
-
-    return pathfinder(key, task.problem.log_density, task.problem.dim, draws=DRAWS)
-
-
-def _miwae(key: Key[Array, ""], task: Task) -> BaselineResult:
-    from studies.baselines.miwae import miwae
-
-    return miwae(key, task.problem)
-
-
-def _pseudo_gibbs(key: Key[Array, ""], task: Task) -> BaselineResult:
-    from studies.baselines.gibbs import pseudo_gibbs
-
-    return pseudo_gibbs(key, task.problem)
-
-
-def _metropolis(key: Key[Array, ""], task: Task) -> BaselineResult:
-    from studies.baselines.gibbs import metropolis_within_gibbs
-
-    return metropolis_within_gibbs(key, task.problem)
-
-
-def _cross_coding(key: Key[Array, ""], task: Task) -> BaselineResult:
-    from studies.baselines.cross_coding import cross_coding
-
-    return cross_coding(key, task.problem)
+def _nuts_from_modes(key: Key[Array, ""], task: Task) -> BaselineResult:
+    heavy = jnp.asarray(task.posterior.weights) > 0.01
+    return _on_density(nuts, starts=task.posterior.modes[heavy])(key, task)
 
 
 METHODS = {
     "latentuq": Method("latentuq", run_ours("default")),
     "preview": Method("latentuq, preview", run_ours("preview")),
     "laplace": Method("Laplace at our modes", _laplace),
-    "adam-batched": Method("paper's Adam recipe, batched", _adam(batched=True)),
-    "adam-short": Method("paper's Adam recipe, batched, short", _adam(batched=True, short=True)),
+    "adam-batched": Method("paper's Adam recipe, batched", _adam()),
+    "adam-short": Method("paper's Adam recipe, batched, short", _adam(steps=adam.SHORT_STEPS)),
     "adam": Method("paper's Adam recipe, as published", _adam(batched=False), slow=True, repeats=3),
-    "mean-field": Method("mean-field SVI, fast", _svi("mean-field")),
-    "full-rank": Method("full-rank SVI, fast", _svi("full-rank")),
+    "mean-field": Method("mean-field SVI, fast", _svi("mean-field", FAST)),
+    "full-rank": Method("full-rank SVI, fast", _svi("full-rank", FAST)),
     "mean-field-paper": Method(
-        "mean-field SVI, paper's settings", _svi("mean-field", published=True), slow=True, repeats=1
+        "mean-field SVI, paper's settings", _svi("mean-field", PAPER["mean-field"]), True, 1
     ),
     "full-rank-paper": Method(
-        "full-rank SVI, paper's settings", _svi("full-rank", published=True), slow=True, repeats=1
+        "full-rank SVI, paper's settings", _svi("full-rank", PAPER["full-rank"]), True, 1
     ),
-    "pathfinder": Method("Pathfinder", _pathfinder),
-    "nuts": Method("NUTS from the prior", _nuts(from_modes=False), slow=True, repeats=1),
-    "nuts-modes": Method("NUTS from our modes", _nuts(from_modes=True), slow=True, repeats=1),
-    "smc": Method("SMC from the prior", _smc),
-    "miwae": Method("MIWAE", _miwae),
-    "pseudo-gibbs": Method("pseudo-Gibbs", _pseudo_gibbs),
-    "metropolis": Method("Metropolis within Gibbs", _metropolis),
-    "cross-coding": Method("cross-coding", _cross_coding),
+    "pathfinder": Method("Pathfinder", _on_density(pathfinder, draws=DRAWS)),
+    "nuts": Method("NUTS from the prior", _on_density(nuts), slow=True, repeats=1),
+    "nuts-modes": Method("NUTS from our modes", _nuts_from_modes, slow=True, repeats=1),
+    "smc": Method("SMC from the prior", _on_density(smc)),
+    "miwae": Method("MIWAE", _on_problem(miwae)),
+    "pseudo-gibbs": Method("pseudo-Gibbs", _on_problem(pseudo_gibbs)),
+    "metropolis": Method("Metropolis within Gibbs", _on_problem(metropolis_within_gibbs)),
+    "cross-coding": Method("cross-coding", _on_problem(cross_coding)),
 }
-"""By the names that `latentuq bench --methods` takes."""
+"""The methods by the names that `python -m studies bench --methods` takes."""

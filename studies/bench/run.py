@@ -1,6 +1,6 @@
-"""Runs methods on problems, measures each against ground truth, and saves cells as they finish."""
+"""Runs methods on problems and measures each against ground truth, cell by cell."""
 
-import json
+import functools
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,23 +11,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from latentuq import GenerativePrior, InverseProblem, Posterior, UserError, load_digits, solve
 from latentuq.calibration.statistics import crps, energy_score
-from latentuq.core.cells import commit, read_results
-from latentuq.core.errors import UserError
-from latentuq.core.files import atomic_path
-from latentuq.data import load_digits
-from latentuq.posterior import Posterior, solve
+from latentuq.core.cells import Cells, Job, job, run_cells
 from latentuq.posterior.maps import draw_images
-from latentuq.prior import GenerativePrior
 from latentuq.prior.training.two_sample import FEWEST_DRAWS, two_sample_accuracy
-from latentuq.problem import InverseProblem
 from latentuq.problem.experiments import EXPERIMENTS, make_problem
-from studies.baselines import BaselineResult
 from studies.bench.methods import CERTIFICATE, DRAWS, METHODS, STAGE, Task
-from studies.bench.references import MODEL_ERROR, Reference
+from studies.bench.scaling import scaling_jobs
 from studies.bench.sharpening import SHARPENING, Masses, mode_masses
-
-Cells = dict[str, dict[str, Any]]
+from studies.references import MODEL_ERROR, Reference
 
 COMPILING = "compiling"
 """How the cells of our own compilation are named, before the problem."""
@@ -37,9 +30,26 @@ _IMAGES = 400
 _COMPARED = 1000
 
 
-def cell_name(method: str, corruption: str, repeat: int) -> str:
-    """Names a cell."""
-    return f"{method} {corruption} {repeat}"
+class Plan(NamedTuple):
+    """What to compare.
+
+    Attributes:
+        prior: The prior of all problems.
+        references: Ground truth by corruption and image.
+        methods: Names in `METHODS`.
+        corruptions: Names in `EXPERIMENTS`, each with the paper's image.
+        repeats: The number of runs of each method, unless it has a limit of its own.
+        seed: The seed of the first repeat.
+        scaling: Whether to measure also how the cost grows.
+    """
+
+    prior: GenerativePrior
+    references: dict[tuple[str, int], Reference]
+    methods: Sequence[str]
+    corruptions: Sequence[str]
+    repeats: int
+    seed: int = 0
+    scaling: bool = False
 
 
 def check_names(methods: Sequence[str], corruptions: Sequence[str]) -> None:
@@ -51,60 +61,18 @@ def check_names(methods: Sequence[str], corruptions: Sequence[str]) -> None:
 
 
 def run_bench(
-    prior: GenerativePrior,
-    references: dict[tuple[str, int], Reference],
+    plan: Plan,
     path: Path,
-    methods: Sequence[str],
-    corruptions: Sequence[str],
-    repeats: int,
-    seed: int = 0,
     report: Callable[[str, dict[str, Any]], None] = lambda name, cell: None,
 ) -> Cells:
     """Measures what is missing: all methods on all problems, then all again.
 
     Some methods are run less often, see `Method.repeats`. A method that does not apply to a problem
     has an `error` in place of its numbers.
-
-    Args:
-        prior: Of all problems.
-        references: Ground truth.
-        path: The JSON file of the cells.
-        methods: Names in `METHODS`.
-        corruptions: Names in `EXPERIMENTS`, each with the paper's image.
-        repeats: Of each method, unless it has a limit of its own.
-        seed: Of the first repeat.
-        report: Called with the name and the contents of each new cell.
     """
-    check_names(methods, corruptions)
-    prior = prior.with_model_error(MODEL_ERROR)
-    setup = make_setup(prior, seed)
-    cells, version = read_cells(path, setup), commit()
-    truths: dict[str, Truth] = {}
-    for repeat in range(repeats):
-        for corruption in corruptions:
-            for method in methods:
-                name = cell_name(method, corruption, repeat)
-                if name in cells or repeat >= (METHODS[method].repeats or repeats):
-                    continue
-                if corruption not in truths:
-                    post, seconds = _compiled(prior, corruption, seed)
-                    compiling = {"seconds": seconds, "commit": version}
-                    cells.setdefault(f"{COMPILING} {corruption}", compiling)
-                    reference = references[corruption, EXPERIMENTS[corruption].image]
-                    # Seeds that no run has.
-                    truths[corruption] = find_truth(jax.random.key(seed + 2000), post, reference)
-                cell = measure(
-                    jax.random.key(seed + repeat), method, corruption, truths[corruption]
-                )
-                cells[name] = cell | {"commit": version}
-                write_cells(path, setup, cells)
-                report(name, cells[name])
-    return cells
-
-
-def make_setup(prior: GenerativePrior, seed: int) -> dict[str, Any]:
-    """What all cells depend on."""
-    return {
+    check_names(plan.methods, plan.corruptions)
+    prior, seed = plan.prior.with_model_error(MODEL_ERROR), plan.seed
+    setup = {
         "model": prior.card.name,
         "model_checksum": prior.card.checksum,
         "model_error": prior.model_error_name,
@@ -114,8 +82,38 @@ def make_setup(prior: GenerativePrior, seed: int) -> dict[str, Any]:
         "compared": _COMPARED,
     }
 
+    @functools.cache
+    def compiled(corruption: str) -> tuple[Posterior, float]:
+        return compile_ours(prior, corruption, seed)
 
-def _compiled(prior: GenerativePrior, corruption: str, seed: int) -> tuple[Posterior, float]:
+    @functools.cache
+    def truth(corruption: str) -> Truth:
+        reference = plan.references[corruption, EXPERIMENTS[corruption].image]
+        # Seeds that no run has.
+        return find_truth(jax.random.key(seed + 2000), compiled(corruption)[0], reference)
+
+    def measured(method: str, corruption: str, repeat: int) -> dict[str, Any]:
+        return measure(jax.random.key(seed + repeat), method, corruption, truth(corruption))
+
+    def compiling(corruption: str) -> dict[str, Any]:
+        return {"seconds": compiled(corruption)[1]}
+
+    jobs: dict[str, Job] = {}
+    for repeat in range(plan.repeats):
+        for corruption in plan.corruptions:
+            jobs[f"{COMPILING} {corruption}"] = job(
+                lambda name: {"seconds": compiled(name)[1]}, corruption
+            )
+            for method in plan.methods:
+                if repeat < (METHODS[method].repeats or plan.repeats):
+                    run = method, corruption, repeat
+                    jobs[f"{method} {corruption} {repeat}"] = job(measured, *run)
+    if plan.scaling:
+        jobs |= scaling_jobs(prior)
+    return run_cells(path, setup, jobs, report)
+
+
+def compile_ours(prior: GenerativePrior, corruption: str, seed: int) -> tuple[Posterior, float]:
     """Our posterior of a problem, with nothing left to compile, and how long compiling took."""
     image = load_digits().digit(EXPERIMENTS[corruption].image)
     problem = make_problem(prior, corruption, image)
@@ -134,9 +132,9 @@ class Truth(NamedTuple):
     """What the answers to one problem are held against.
 
     Attributes:
-        post: Our posterior: its modes are those that masses are of.
+        post: Our posterior, whose modes are those that masses are of.
         reference: Draws of SMC, and the evidence that was sharpened with them.
-        masses: Of the modes.
+        masses: The masses of the modes.
     """
 
     post: Posterior
@@ -154,42 +152,32 @@ def find_truth(key: Key[Array, ""], post: Posterior, reference: Reference) -> Tr
 def measure(key: Key[Array, ""], method: str, corruption: str, truth: Truth) -> dict[str, Any]:
     """One run of one method: what it cost and how far it is from the truth."""
     run_key, score_key = jax.random.split(key)
-    post, reference = truth.post, truth.reference
-    problem = post.problem
+    problem, reference = truth.post.problem, truth.reference
     assert problem is not None
     try:
-        task = Task(problem, post, EXPERIMENTS[corruption].starts)
+        task = Task(problem, truth.post, EXPERIMENTS[corruption].starts)
         result = METHODS[method].run(run_key, task)
     except UserError as error:
         return {"error": str(error)}
     image = load_digits().digit(EXPERIMENTS[corruption].image)
-    stages = {
-        name.removeprefix(STAGE): round(float(value), 3)
-        for name, value in result.history.items()
-        if name.startswith(STAGE)
-    }
-    certificate = {
-        name: result.history[name].item() for name in CERTIFICATE if name in result.history
-    }
+    kept, known = result.history, result.log_evidence
     return {
         "seconds": result.seconds,
-        "stages": stages,
-        **certificate,
+        "stages": {
+            name.removeprefix(STAGE): round(float(value), 3)
+            for name, value in kept.items()
+            if name.startswith(STAGE)
+        },
+        **{name: kept[name].item() for name in CERTIFICATE if name in kept},
         "compile_seconds": result.compile_seconds,
         "gradients": result.gradients,
         "forward_equivalents": result.forward_equivalents,
-        "log_evidence": result.log_evidence,
-        "evidence_gap": _gap(result, reference),
+        "log_evidence": known,
+        "evidence_gap": None if known is None else known - reference.log_evidence,
         "reference_error": reference.error,
         **compare_draws(score_key, truth, result.draws),
         **score_images(score_key, problem, result.draws, np.asarray(image)),
     }
-
-
-def _gap(result: BaselineResult, reference: Reference) -> float | None:
-    if result.log_evidence is None:
-        return None
-    return result.log_evidence - reference.log_evidence
 
 
 def compare_draws(
@@ -206,7 +194,7 @@ def compare_draws(
     heaviest = np.argsort(-masses)[:2]
     known = {
         "reference_weight_error": float(np.max(errors[heaviest])),
-        "reference_weight_khat": khat if np.isfinite(khat) else None,
+        "reference_weight_khat": khat,
     }
     if not len(finite):
         return known | {"weight_gap": 1.0, "two_sample_accuracy": 1.0, "compared_draws": 0}
@@ -242,14 +230,3 @@ def score_images(
         "energy": energy_score(images, truth),
         "crps": float(np.mean(crps(images, truth))),
     }
-
-
-def read_cells(path: Path, setup: dict[str, Any]) -> Cells:
-    """The cells of an earlier run with this setup."""
-    return read_results(path, setup, "cells", "`latentuq bench`") or {}
-
-
-def write_cells(path: Path, setup: dict[str, Any], cells: Cells) -> None:
-    """Writes all cells, aside first."""
-    with atomic_path(path) as temporary:
-        temporary.write_text(json.dumps({"setup": setup, "cells": cells}, indent=1) + "\n")

@@ -2,17 +2,18 @@
 
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from latentuq import Posterior
 from latentuq.inference.em import fit_mixture
 from latentuq.inference.importance import Evaluated, importance_sample, mode_weights, weigh
 from latentuq.inference.mixture import Defensive, Mixture
 from latentuq.inference.pool import gather
 from latentuq.inference.refine import widened
-from latentuq.posterior import Posterior
 
 # Components fitted to the draws, how much they are shrunk to begin with, their degrees of freedom,
 # rounds of fitting, widths of the copies of the fit that make up the proposal, and their shares.
@@ -38,8 +39,8 @@ class Masses(NamedTuple):
 
     Attributes:
         values: The masses.
-        errors: Their standard errors.
-        khat: Shape of the tail of the weights: above 0.7 the errors mean nothing.
+        errors: The standard errors of the masses.
+        khat: The shape of the tail of the weights: above 0.7 the errors mean nothing.
     """
 
     values: Float[np.ndarray, " modes"]
@@ -57,8 +58,12 @@ def fit_proposal(draws: Float[Array, "n dim"]) -> Mixture:
         jnp.tile(factor, (COMPONENTS, 1, 1)),
         DEGREES,
     )
-    fit = jax.jit(lambda points, mixture: fit_mixture(points, mixture, ITERATIONS))(draws, start)
-    return widened(fit, WIDTHS, SHARES)
+    return widened(_fit(draws, start), WIDTHS, SHARES)
+
+
+@eqx.filter_jit
+def _fit(draws: Float[Array, "n dim"], start: Mixture) -> Mixture:
+    return fit_mixture(draws, start, ITERATIONS)
 
 
 def mode_masses(
@@ -72,9 +77,9 @@ def mode_masses(
 
     Args:
         key: Randomness.
-        post: Whose responsibilities tell the modes apart.
-        draws: The reference's.
-        number: Of fresh draws of each proposal.
+        post: The posterior whose responsibilities tell the modes apart.
+        draws: The reference's draws.
+        number: The number of fresh draws of each proposal.
     """
     log_density = post.log_density_fn
     assert log_density is not None

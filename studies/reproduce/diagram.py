@@ -1,131 +1,77 @@
 """The forward model as a drawing, with the names that our code has for its parts."""
 
 import itertools
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
+from latentuq.core.cells import Cells
 from latentuq.posterior.maps import decode_images
 from latentuq.report.figures import data_range
 from latentuq.report.palette import MODES, grey_pixels
-from studies.reproduce.run import NOISY, OURS, Cells, Plan
+from studies.reproduce.plan import NOISY, OURS, Plan
 
 _TEXT = 9
 _SIDE = 0.9
+_SIZE = (9.6, 4.3)
+# The place of each quantity and function on its line, in inches from the left.
+_VAE = {"x": 0.55, "encoder": 1.6, "z": 2.65, "decoder": 3.7, "x'": 4.75}
+_FLOW = {"x": 6.05, "encoder": 7.1, "z": 7.95, "flow⁻¹": 8.6, "u": 9.25}
+_FORWARD = {"u": 0.45, "flow": 1.35, "z": 2.2, "decoder": 3.15, "g(u)": 4.2, "+ n_model": 5.2}
+_FORWARD |= {"x": 6.2, "A": 7.05, "+ n": 8.0, "y": 8.95}
+# What has a box is a function, with its name in our code.
+_FUNCTIONS = {"flow": "prior.flow", "decoder": "prior.decoder", "+ n_model": "ModelError"}
+_FUNCTIONS |= {"A": "Operator", "+ n": "GaussianNoise", "encoder": "", "flow⁻¹": ""}
 
 
-def draw_diagram(cells: Cells, plan: Plan) -> Any:
+def draw_diagram(_: Cells, plan: Plan) -> Figure:
     """Appendix B: training the VAE, fitting the flow, and the whole way from u to y.
 
     The images are one simulation of the noisy half-masked problem.
     """
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9.6, 4.3))
+    figure = Figure(figsize=_SIZE)
     axis = figure.add_axes((0, 0, 1, 1))
-    axis.set_xlim(0, 9.6)
-    axis.set_ylim(0, 4.3)
     axis.set_axis_off()
-    _training(axis, 3.75)
-    _forward(axis, 1.9)
+    bold: dict[str, Any] = {"fontsize": _TEXT, "weight": "bold", "va": "center"}
+    axis.text(0.15, 4.15, "trained once, on clean images: train_prior", **bold)
+    grey: dict[str, Any] = {"ha": "center", "color": "0.35"}
+    _chain(axis, 3.75, _VAE)
+    axis.text(2.65, 3.37, "1. VAE: ELBO", fontsize=_TEXT - 1, **grey)
+    _chain(axis, 3.75, _FLOW)
+    axis.text(7.75, 3.37, "2. flow: likelihood of encoder samples", fontsize=_TEXT - 1, **grey)
+    axis.text(0.15, 2.65, "the forward model of every problem: InverseProblem", **bold)
+    _chain(axis, 1.9, _FORWARD)
+    for name, x in _FORWARD.items():
+        code = "N(0, I)" if name == "u" else _FUNCTIONS.get(name, "")
+        axis.text(x, 2.22, code, fontsize=_TEXT - 2, family="monospace", **grey)
     problem = plan.problem(OURS, NOISY)
     drawn = problem.simulate(plan.key("diagram"))
-    decoded = np.asarray(decode_images(problem.prior, drawn.u[None])[0], np.float64)
-    y = np.asarray(drawn.y, np.float64)
-    for x, pixels, name in (
-        (4.2, grey_pixels(decoded), "g(u)"),
-        (6.2, grey_pixels(np.asarray(drawn.x, np.float64)), "x"),
-        (8.95, grey_pixels(y, *data_range(y)), "y"),
-    ):
-        half = _SIDE / 2
-        axis.imshow(pixels, extent=(x - half, x + half, 0.3, 0.3 + _SIDE), zorder=2)
+    images = {"g(u)": decode_images(problem.prior, drawn.u[None])[0], "x": drawn.x, "y": drawn.y}
+    for name, image in images.items():
+        values, x = np.asarray(image, np.float64), _FORWARD[name]
+        pixels = grey_pixels(values, *data_range(values)) if name == "y" else grey_pixels(values)
+        extent = (x - _SIDE / 2, x + _SIDE / 2, 0.3, 0.3 + _SIDE)
+        axis.imshow(pixels, extent=extent, zorder=2)
         axis.text(x, 0.13, name, ha="center", va="center", fontsize=_TEXT, style="italic")
         axis.plot([x, x], [0.3 + _SIDE, 1.68], color="0.7", lw=0.8, ls=":", zorder=1)
-    axis.set_xlim(0, 9.6)
-    axis.set_ylim(0, 4.3)
-    axis.set_aspect("auto")
+    axis.set(xlim=(0, _SIZE[0]), ylim=(0, _SIZE[1]), aspect="auto")
     return figure
 
 
-def _training(axis: Any, y: float) -> None:
-    """The two stages of `latentuq train`."""
-    _label(axis, 0.15, y + 0.4, "trained once, on clean images: train_prior")
-    places = [(0.55, "x"), (1.6, "encoder"), (2.65, "z"), (3.7, "decoder"), (4.75, "x'")]
-    _chain(axis, y, places, boxes=("encoder", "decoder"))
-    axis.text(2.65, y - 0.38, "1. VAE: ELBO", ha="center", fontsize=_TEXT - 1, color="0.35")
-    places = [(6.05, "x"), (7.1, "encoder"), (7.95, "z"), (8.6, "flow⁻¹"), (9.25, "u")]
-    _chain(axis, y, places, boxes=("encoder", "flow⁻¹"))
-    axis.text(
-        7.75,
-        y - 0.38,
-        "2. flow: likelihood of encoder samples",
-        ha="center",
-        fontsize=_TEXT - 1,
-        color="0.35",
-    )
-
-
-def _forward(axis: Any, y: float) -> None:
-    """From u to y."""
-    _label(axis, 0.15, y + 0.75, "the forward model of every problem: InverseProblem")
-    places = [
-        (0.45, "u"),
-        (1.35, "flow"),
-        (2.2, "z"),
-        (3.15, "decoder"),
-        (4.2, "g(u)"),
-        (5.2, "+ n_model"),
-        (6.2, "x"),
-        (7.05, "A"),
-        (8.0, "+ n"),
-        (8.95, "y"),
-    ]
-    boxes = ("flow", "decoder", "+ n_model", "A", "+ n")
-    _chain(axis, y, places, boxes=boxes)
-    for x, name in (
-        (0.45, "N(0, I)"),
-        (1.35, "prior.flow"),
-        (3.15, "prior.decoder"),
-        (5.2, "ModelError"),
-        (7.05, "Operator"),
-        (8.0, "GaussianNoise"),
-    ):
-        axis.text(
-            x, y + 0.32, name, ha="center", fontsize=_TEXT - 2, color="0.35", family="monospace"
-        )
-
-
-def _chain(
-    axis: Any,
-    y: float,
-    places: list[tuple[float, str]],
-    boxes: tuple[str, ...],
-) -> None:
+def _chain(axis: Any, y: float, places: Mapping[str, float]) -> None:
     """Quantities and the functions between them, joined by arrows."""
-    for x, name in places:
-        box = name in boxes
-        style = {"boxstyle": "round,pad=0.35", "facecolor": "#e8f1f8", "edgecolor": MODES[0]}
-        axis.text(
-            x,
-            y,
-            name,
-            ha="center",
-            va="center",
-            fontsize=_TEXT,
-            style="normal" if box else "italic",
-            bbox=style if box else None,
-            zorder=3,
-        )
-    for (left, a), (right, b) in itertools.pairwise(places):
-        start, end = left + _half(a, a in boxes), right - _half(b, b in boxes)
+    box = {"boxstyle": "round,pad=0.35", "facecolor": "#e8f1f8", "edgecolor": MODES[0]}
+    centred = {"ha": "center", "va": "center", "fontsize": _TEXT, "zorder": 3}
+    for name, x in places.items():
+        look = {"bbox": box} if name in _FUNCTIONS else {"style": "italic"}
+        axis.text(x, y, name, **centred, **look)
+    for (a, left), (b, right) in itertools.pairwise(places.items()):
         arrow = {"arrowstyle": "->", "color": "0.3", "lw": 1}
-        axis.annotate("", (end, y), (start, y), arrowprops=arrow)
+        axis.annotate("", (right - _half(b), y), (left + _half(a), y), arrowprops=arrow)
 
 
-def _half(name: str, box: bool) -> float:
+def _half(name: str) -> float:
     """Half the width of a name, with its box."""
-    return 0.038 * len(name) + (0.13 if box else 0.08)
-
-
-def _label(axis: Any, x: float, y: float, text: str) -> None:
-    axis.text(x, y, text, fontsize=_TEXT, weight="bold", va="center")
+    return 0.038 * len(name) + (0.13 if name in _FUNCTIONS else 0.08)

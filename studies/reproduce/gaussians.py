@@ -1,29 +1,37 @@
 """Gaussian fits to a log density: how good each is, and whether two agree."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 from scipy.linalg import solve_triangular
 
+from latentuq.core.compilation import bounded_jit
 from latentuq.inference.el2o import el2o_update, fit_el2o
-from latentuq.inference.laplace import laplace
 from latentuq.inference.mixture import Mixture
 from latentuq.inference.result import Counts
 from latentuq.inference.target import BATCH
-
-LogDensity = Callable[[Float[Array, " dim"]], Float[Array, ""]]
+from studies.baselines.result import LogDensity
+from studies.laplace import laplace
 
 LAPLACE, EL2O, HESSIANS = "laplace", "el2o", "el2o-hessians"
 """The paper's fit, ours from gradients, and the paper's update with averaged Hessians."""
+TITLES = {
+    LAPLACE: "Laplace (the paper's EL2O)",
+    EL2O: "EL2O, gradients",
+    HESSIANS: "EL2O, averaged Hessians",
+    "mean-field": "mean-field SVI",
+    "full-rank": "full-rank SVI",
+}
+"""The names of all Gaussian fits in tables and figures."""
+BOUND_DRAWS = 8192
+"""The number of draws from which the ELBO of a fit is estimated."""
 
-_BOUND_DRAWS = 8192
 _SAMPLES, _ITERATIONS = 128, 12
-# Where the noise of the draws no longer decides.
+# With so many draws their noise no longer decides.
 _MANY_SAMPLES, _MANY_ITERATIONS = 2048, 30
 
 
@@ -43,7 +51,7 @@ class Gaussian(NamedTuple):
         return np.sqrt(np.sum(self.factor**2, axis=1))
 
     def log_prob(self, us: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, " n"]:
-        """Of each row."""
+        """Ln of the density at each row."""
         whitened = solve_triangular(self.factor, (us - self.mean).T, lower=True)
         log_det = np.sum(np.log(np.diagonal(self.factor)))
         dim = len(self.mean)
@@ -70,7 +78,7 @@ def distance(
     return float(np.sqrt(np.mean(((np.asarray(a) - b) / std) ** 2)))
 
 
-@eqx.filter_jit
+@bounded_jit
 def _gaps(
     key: Key[Array, ""], log_density_fn: LogDensity, q: Mixture, n: int
 ) -> Float[Array, " n"]:
@@ -79,15 +87,26 @@ def _gaps(
     return jax.lax.map(lambda v: log_density_fn(v) - q.log_prob(v), u, batch_size=min(BATCH, n))
 
 
-def evidence_bound(
-    key: Key[Array, ""], log_density_fn: LogDensity, q: Gaussian, n: int = _BOUND_DRAWS
-) -> tuple[float, float]:
-    """The ELBO <ln p - ln q>_q = ln evidence - KL(q | p), and its standard error."""
-    mixture = Mixture(
-        jnp.zeros(1), jnp.asarray(q.mean, float)[None], jnp.asarray(q.factor, float)[None]
-    )
-    gaps = np.asarray(_gaps(key, log_density_fn, mixture, n), np.float64)
-    return float(np.mean(gaps)), float(np.std(gaps, ddof=1) / np.sqrt(n))
+def describe_fit(
+    key: Key[Array, ""],
+    log_density_fn: LogDensity,
+    mean: Float[Array, " dim"],
+    factor: Float[Array, "dim dim"],
+    n: int = BOUND_DRAWS,
+) -> dict[str, Any]:
+    """A fit as a cell, with its ELBO and the standard error of the ELBO's estimate.
+
+    The ELBO is <ln p - ln q>_q = ln evidence - KL(q | p).
+    """
+    parts = [jnp.asarray(part, float) for part in (mean, factor)]
+    q = Mixture(jnp.zeros(1), *(part[None] for part in parts))
+    gaps = np.asarray(_gaps(key, log_density_fn, q, n), np.float64)
+    return {
+        "mean": parts[0].tolist(),
+        "factor": parts[1].tolist(),
+        "elbo": float(np.mean(gaps)),
+        "elbo_error": float(np.std(gaps, ddof=1) / np.sqrt(n)),
+    }
 
 
 def fit_gaussians(
@@ -98,30 +117,24 @@ def fit_gaussians(
     "el2o" matches gradients; "el2o-hessians" averages Hessians, as the paper's update does. Both
     draw from the current fit.
     """
-    dim = len(mode)
-    start = eqx.filter_jit(laplace)(log_density_fn, jnp.asarray(mode, float))
-    fits = {LAPLACE: (start.mean, start.factor, Counts(hessians=1))}
+    start = bounded_jit(laplace)(log_density_fn, jnp.asarray(mode, float))
     spent = _SAMPLES * (_ITERATIONS + 2)
+    found: dict[str, tuple[Any, Counts]] = {LAPLACE: (start, Counts(hessians=1))}
+    settings = {"samples": _SAMPLES, "iterations": _ITERATIONS}
     for name, alpha, counts in (
         (EL2O, 0.0, Counts(gradients=spent)),
         (HESSIANS, float("inf"), Counts(hessians=spent)),
     ):
-        fit = fit_el2o(
-            jax.random.fold_in(key, len(fits)),
-            log_density_fn,
-            start.mean,
-            start.factor,
-            samples=_SAMPLES,
-            iterations=_ITERATIONS,
-            alpha=alpha,
-        )
-        fits[name] = (fit.mean, fit.factor, counts)
-    described = {
-        name: _describe(jax.random.fold_in(key, 99), log_density_fn, mean, factor)
-        | {"forward_equivalents": counts.forward_equivalents(dim)}
-        for name, (mean, factor, counts) in fits.items()
+        fit_key = jax.random.fold_in(key, len(found))
+        fit = fit_el2o(fit_key, log_density_fn, start.mean, start.factor, **settings, alpha=alpha)
+        found[name] = (fit, counts)
+    bound_key = jax.random.fold_in(key, 99)
+    fits = {
+        name: describe_fit(bound_key, log_density_fn, fit.mean, fit.factor)
+        | {"forward_equivalents": counts.forward_equivalents(len(mode))}
+        for name, (fit, counts) in found.items()
     }
-    return {"fits": described}
+    return {"fits": fits}
 
 
 def continue_el2o(
@@ -130,28 +143,9 @@ def continue_el2o(
     """EL2O from another method's fit on many draws: where it stays, the two agree."""
     fit_key, bound_key = jax.random.split(key)
     mean, factor = (jnp.asarray(part, float) for part in start)
-    fit = fit_el2o(
-        fit_key, log_density_fn, mean, factor, samples=_MANY_SAMPLES, iterations=_MANY_ITERATIONS
-    )
-    cell = _describe(bound_key, log_density_fn, fit.mean, fit.factor)
-    return cell | {"samples": _MANY_SAMPLES, "iterations": _MANY_ITERATIONS}
-
-
-def _describe(
-    key: Key[Array, ""],
-    log_density_fn: LogDensity,
-    mean: Float[Array, " dim"],
-    factor: Float[Array, "dim dim"],
-) -> dict[str, Any]:
-    """A fit as a cell, with its ELBO."""
-    q = Gaussian(np.asarray(mean, np.float64), np.asarray(factor, np.float64))
-    bound, error = evidence_bound(key, log_density_fn, q)
-    return {
-        "mean": q.mean.tolist(),
-        "factor": q.factor.tolist(),
-        "elbo": bound,
-        "elbo_error": error,
-    }
+    settings = {"samples": _MANY_SAMPLES, "iterations": _MANY_ITERATIONS}
+    fit = fit_el2o(fit_key, log_density_fn, mean, factor, **settings)
+    return describe_fit(bound_key, log_density_fn, fit.mean, fit.factor) | settings
 
 
 def measure_step_noise(
@@ -216,24 +210,17 @@ def measure_slices(
         return np.asarray(evaluate(jnp.asarray(us, jnp.float32)), np.float64)
 
     base = heights(centre[None])[0]
-    anchors = {name: heights(q.mean[None])[0] - base for name, q in fits.items()}
     found = []
-    for direction in directions:
-        reach = 4 * std[direction]
-        steps = centre[direction] + np.linspace(-reach, reach, points)
+    for i in directions:
+        steps = centre[i] + np.linspace(-4 * std[i], 4 * std[i], points)
         us = np.tile(centre, (points, 1))
-        us[:, direction] = steps
-        curves = {
-            name: anchors[name]
-            + 0.5 * q.precision[direction, direction] * (steps - q.mean[direction]) ** 2
-            for name, q in fits.items()
-        }
-        found.append(
-            {
-                "direction": direction,
-                "steps": np.round(steps, 4).tolist(),
-                "exact": np.round(heights(us) - base, 3).tolist(),
-                "fits": {name: np.round(curve, 3).tolist() for name, curve in curves.items()},
-            }
-        )
+        us[:, i] = steps
+        curves = {}
+        for name, q in fits.items():
+            above = heights(q.mean[None])[0] - base
+            curve = above + 0.5 * q.precision[i, i] * (steps - q.mean[i]) ** 2
+            curves[name] = np.round(curve, 3).tolist()
+        exact = np.round(heights(us) - base, 3).tolist()
+        steps = np.round(steps, 4).tolist()
+        found.append({"direction": i, "steps": steps, "exact": exact, "fits": curves})
     return found

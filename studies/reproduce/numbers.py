@@ -1,96 +1,147 @@
-"""The table "the paper says / we find"."""
+"""The table "the paper says, we find": every number of the paper beside ours.
 
+What the paper says and why ours may be another number is in numbers.md.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from studies.markdown import table
+from latentuq.core.cells import Cells
+from latentuq.forward import Blur, RegionMask
+from latentuq.problem.experiments import EXPERIMENTS, SHAPE
 from studies.reproduce import published
-from studies.reproduce.claim import POSSIBLE, Row, likely_digits, name_digits, name_starts
+from studies.reproduce.plan import FAMILIES, MASKED, MODELS, NOISY, OURS, SEARCHED, THEIRS
 from studies.reproduce.recipe import cost_of_ten
-from studies.reproduce.run import FAMILIES, MASKED, MODELS, NOISY, OURS, THEIRS, Cells
-from studies.reproduce.settings import corruption_rows, formula_rows, network_rows
+from studies.reproduce.words import likely_digits, name_digits, name_starts
 
+# More weights than this are not listed.
 _SHOWN = 4
-# Weight from which a minimum dominates.
+# The weight from which a minimum dominates.
 _DOMINATES = 0.1
-_WALL = "wall time, which other work on the machine lengthens"
-# Errors below this are rounding, not those of a weight.
+# Errors of a weight below this are rounding.
 _LEAST_ERROR = 1e-3
+_TEN_SECONDS = published.STARTS * published.SECONDS_PER_START
+_ACTIVATIONS = {"leaky_relu": "LeakyReLU", "silu": "SiLU"}
+
+Numbers = dict[str, str | tuple[str, bool]]
+"""Our numbers in words by their names; with it whether one is another answer than the paper's.
+
+Where that is not said, it is another answer if its words are not the paper's.
+"""
 
 
-def make_table(cells: Cells) -> str:
+def make_rows(cells: Cells) -> str:
     """All rows, with a reason wherever we differ."""
-    rows = [
-        *network_rows(cells),
-        *corruption_rows(cells),
-        *_search(cells),
-        *_weights(cells),
-        *_variational(cells),
-        *formula_rows(),
-    ]
-    titles = ["", "the paper", f"`{THEIRS}`", f"`{OURS}`", "where we differ, why"]
-    lines = [
-        [row.what, row.paper, row.theirs, row.ours, row.why if row.differs else ""] for row in rows
-    ]
-    return table(titles, lines)
+    ours = [_numbers(cells, model) for model in MODELS]
+    values = _values(cells)
+    _, _, *lines = Path(__file__).with_name("numbers.md").read_text().splitlines()
+    rows = []
+    for line in lines:
+        what, paper, name, why = (part.strip() for part in line.strip("|").split(" | "))
+        words, differs = [], False
+        for numbers in ours:
+            found = numbers[name]
+            word, other = (found, found != paper) if isinstance(found, str) else found
+            words.append(word)
+            differs = differs or other
+        reason = why.format_map(values) if differs else ""
+        rows.append(f"| {' | '.join([what, paper, *words, reason])} |")
+    return "\n".join(rows)
 
 
-def _search(cells: Cells) -> list[Row]:
-    recipes = {model: cells[f"recipe {model} {NOISY} annealed"] for model in MODELS}
-    seconds = [cell["seconds"] / cell["starts"] for cell in recipes.values()]
-    deepest = [_deepest(cell) for cell in recipes.values()]
-    whole = [cells[f"posterior {model} {NOISY}"] for model in MODELS]
-    needed = [cells[f"posterior {model} {MASKED}"] for model in MODELS]
-    k, n = published.DEEPEST
-    shares = [share for share, _ in deepest]
-    return [
-        Row(
-            f"seconds per start of Adam, `{NOISY}`",
-            f"about {published.SECONDS_PER_START:g}",
-            *(f"{value:.2f}" for value in seconds),
-            differs=any(_off(value, published.SECONDS_PER_START) for value in seconds),
-            why=f"Compiled, {recipes[OURS]['starts']} starts at once,"
-            f" {recipes[OURS]['steps']} steps each; {_WALL}.",
-        ),
-        Row(
-            f"starts that end in the deepest minimum, `{NOISY}`",
-            f"{k} of {n}",
-            *(
-                f"{sum_} of {cell['starts']}"
-                for (_, sum_), cell in zip(deepest, recipes.values(), strict=True)
-            ),
-            differs=max(abs(share - k / n) for share in shares) > 0.25,
-            why="The number of basins is a property of the networks.",
-        ),
-        Row(
-            f"starts needed for all modes above 1 %, `{MASKED}`",
-            f"about {published.STARTS}",
-            *(name_starts(cell) for cell in needed),
-            differs=any(
-                (cell["starts_needed"] or np.inf) > 2 * published.STARTS for cell in needed
-            ),
-            why="The starts that we make are more, because each is cheap, and not all modes are"
-            " reached from the prior alone.",
-        ),
-        Row(
-            f"seconds of a whole answer, `{NOISY}`",
-            f"about {published.STARTS * published.SECONDS_PER_START:g}",
-            *(f"{cell['seconds']:.0f} ({cell['starts']} starts)" for cell in whole),
-            differs=any(
-                _off(cell["seconds"], published.STARTS * published.SECONDS_PER_START)
-                for cell in whole
-            ),
-            why="Levenberg-Marquardt instead of Adam; compilation and certificate are included;"
-            f" {_WALL}.",
-        ),
-    ]
+def _values(cells: Cells) -> dict[str, Any]:
+    """The numbers that reasons refer to."""
+    recipe = cells[f"recipe {OURS} {NOISY} annealed"]
+    values = {"starts": recipe["starts"], "steps": recipe["steps"]}
+    for family in FAMILIES:
+        theirs, ours = (cells[f"svi {model} {family}"] for model in (THEIRS, OURS))
+        all_draws = published.SVI_SAMPLES * ours["steps"]
+        values[f"steps {family}"] = ours["steps"]
+        values[f"more {family}"] = all_draws / (theirs["samples"] * theirs["steps"])
+        # The seconds of a published step of SVI over those of a step of Adam.
+        svi_seconds = published.SVI_SECONDS[family][0] / published.SVI_STEPS
+        values[f"slower {family}"] = svi_seconds * recipe["steps"] / published.SECONDS_PER_START
+    return values
 
 
-def _deepest(cell: dict[str, Any]) -> tuple[float, int]:
-    """Share and number of the starts that end in the deepest minimum."""
-    number = cell["basins"].count(0)
-    return number / cell["starts"], number
+def _numbers(cells: Cells, model: str) -> Numbers:
+    """All of our numbers under one prior."""
+    numbers = _of_prior(cells[f"prior {model}"]) | _of_corruptions() | _of_search(cells, model)
+    for corruption in SEARCHED:
+        numbers |= _of_weights(cells, model, corruption)
+    for family in FAMILIES:
+        numbers |= _of_svi(cells, model, family)
+    posteriors = [cells[f"posterior {model} {name}"] for name in EXPERIMENTS]
+    removed = 1 - cells[f"posterior {model} sparse95"]["data"] / np.prod(SHAPE)
+    sigma, noise = published.SIGMA_MODEL, EXPERIMENTS[NOISY].noise_std
+    dim = cells[f"prior {model}"]["dim"]
+    return numbers | {
+        "removed": f"{removed:.1%}",
+        "chi_squared": " / ".join(f"{c['chi_squared'] / c['data']:.2f}" for c in posteriors),
+        "precision": f"{1 / (sigma**2 + noise**2):.2f}",
+        "width": "(H⁻¹)_nn",
+        "terms": str(dim * (dim + 3) // 2 + 1),
+    }
+
+
+def _of_prior(prior: dict[str, Any]) -> Numbers:
+    """The networks and how they were trained."""
+    vae, flow, sigma = prior["vae"], prior["flow"], prior["sigma_model"]
+    layers = f"{prior['block_layers']} layers of {vae['width']}"
+    activation = _ACTIVATIONS.get(vae["activation"], vae["activation"])
+    widths = ", ".join([str(flow["width"])] * prior["flow_layers"])
+    return {
+        "sigma_model": (f"{sigma:.3f}", abs(sigma - published.SIGMA_MODEL) > 0.02),
+        "model_error": prior["model_error"],
+        "dim": str(prior["dim"]),
+        "decoder": f"{vae['blocks']} blocks of {layers}, {activation}",
+        "flow": f"{flow['depth']} couplings, [{widths}]",
+        "training": "batch {batch}, rate {learning_rate:g}".format_map(prior["vae_fit"]),
+    }
+
+
+def _of_corruptions() -> Numbers:
+    """What is done to the images."""
+    numbers: Numbers = {}
+    for name, experiment in EXPERIMENTS.items():
+        operator = experiment.make_operator()
+        numbers[f"noise {name}"] = f"{experiment.noise_std:g}"
+        if isinstance(operator, RegionMask) and operator.columns:
+            numbers[f"columns {name}"] = "{} to {}".format(*operator.columns)
+        if isinstance(operator, Blur) and operator.sigma is not None:
+            side = operator.psf.shape[0]
+            numbers["kernel"] = f"standard deviation {float(operator.sigma):g}, {side}x{side}"
+    return numbers
+
+
+def _of_search(cells: Cells, model: str) -> Numbers:
+    """What the search costs and finds."""
+    recipe, whole = cells[f"recipe {model} {NOISY} annealed"], cells[f"posterior {model} {NOISY}"]
+    minima, masked = (
+        cells[f"recipe {model} {MASKED} annealed"],
+        cells[f"posterior {model} {MASKED}"],
+    )
+    seconds, deepest = recipe["seconds"] / recipe["starts"], recipe["basins"].count(0)
+    return {
+        "start_seconds": (f"{seconds:.2f}", _off(seconds, published.SECONDS_PER_START)),
+        "deepest": (
+            f"{deepest} of {recipe['starts']}",
+            abs(deepest / recipe["starts"] - published.DEEPEST) > 0.25,
+        ),
+        "starts_needed": (
+            name_starts(masked),
+            (masked["starts_needed"] or np.inf) > 2 * published.STARTS,
+        ),
+        "seconds": (
+            "{seconds:.0f} ({starts} starts)".format_map(whole),
+            _off(whole["seconds"], _TEN_SECONDS),
+        ),
+        "dominating": str(sum(weight >= _DOMINATES for weight in minima["weights"])),
+        "digits": (name_digits(masked["classes"]), set(likely_digits(masked["classes"])) != {4, 9}),
+    }
 
 
 def _off(found: float, low: float, high: float | None = None) -> bool:
@@ -98,78 +149,31 @@ def _off(found: float, low: float, high: float | None = None) -> bool:
     return not low / 2 <= found <= 2 * (high or low)
 
 
-def _weights(cells: Cells) -> list[Row]:
-    rows = []
-    for corruption, paper in (
-        (MASKED, published.MASKED_WEIGHTS),
-        (NOISY, published.NOISY_WEIGHTS),
-    ):
-        said = " / ".join(f"{weight:g}" for weight in paper)
-        if corruption == MASKED:
-            said += " (text: {:.0%}, {:.0%})".format(*published.MASKED_TEXT)
-        recipes = [cells[f"recipe {model} {corruption} annealed"]["weights"] for model in MODELS]
-        certified = [cells[f"posterior {model} {corruption}"] for model in MODELS]
-        rows.append(
-            Row(
-                f"weights by Laplace at Adam's minima, `{corruption}`",
-                said,
-                *(_list(sorted(weights, reverse=True)) for weights in recipes),
-                differs=any(_other(weights, paper) for weights in recipes),
-                why="Other networks have other minima, and Laplace's masses of minima that overlap"
-                " count twice.",
-            )
-        )
-        rows.append(
-            Row(
-                f"weights, certified, `{corruption}`",
-                said,
-                *(_certified(cell) for cell in certified),
-                differs=any(
-                    _other(cell["weights"], paper, cell["weight_errors"]) for cell in certified
-                ),
-                why="Other networks have another posterior, and these are integrals of it, by"
-                " importance sampling.",
-            )
-        )
-    minima = [
-        sum(w >= _DOMINATES for w in cells[f"recipe {model} {MASKED} annealed"]["weights"])
-        for model in MODELS
-    ]
-    rows.append(
-        Row(
-            f"dominating minima (weight above {_DOMINATES:.0%}), `{MASKED}`",
-            str(published.DOMINATING),
-            *(str(number) for number in minima),
-            differs=any(number != published.DOMINATING for number in minima),
-            why="Other networks have other minima.",
-        )
-    )
-    shares = [cells[f"posterior {model} {MASKED}"]["classes"] for model in MODELS]
-    rows.append(
-        Row(
-            f"digits above {POSSIBLE:.0%}, `{MASKED}`",
-            "a 4 and a 9",
-            *(name_digits(share) for share in shares),
-            differs=any(set(likely_digits(share)) != {4, 9} for share in shares),
-            why="Which digits a generator can make of what is visible is a property of the prior.",
-        )
-    )
-    return rows
-
-
-def _list(weights: list[float]) -> str:
-    shown = " / ".join(f"{weight:.3f}" for weight in weights[:_SHOWN]) or "no minimum"
-    return shown + (" / ..." if len(weights) > _SHOWN else "")
-
-
-def _certified(cell: dict[str, Any]) -> str:
+def _of_weights(cells: Cells, model: str, corruption: str) -> Numbers:
+    """The weights of the minima by Laplace, and the certified ones."""
+    paper = published.WEIGHTS[corruption]
+    weights = cells[f"recipe {model} {corruption} annealed"]["weights"]
+    heaviest = sorted(weights, reverse=True)[:_SHOWN]
+    shown = " / ".join(f"{weight:.3f}" for weight in heaviest) or "no minimum"
+    cell = cells[f"posterior {model} {corruption}"]
     pairs = zip(cell["weights"], cell["weight_errors"], strict=True)
     heavy = [f"{weight:.3f} ± {error:.3f}" for weight, error in pairs if weight >= 0.01]
-    shown = " / ".join(heavy[:_SHOWN])
-    return shown + (f" ({cell['relevant_modes']} above 1 %)" if len(heavy) > _SHOWN else "")
+    more = f" ({cell['relevant_modes']} above 1 %)" if len(heavy) > _SHOWN else ""
+    return {
+        f"laplace {corruption}": (
+            shown + (" / ..." if len(weights) > _SHOWN else ""),
+            _other(weights, paper),
+        ),
+        f"certified {corruption}": (
+            " / ".join(heavy[:_SHOWN]) + more,
+            _other(cell["weights"], paper, cell["weight_errors"]),
+        ),
+    }
 
 
-def _other(found: list[float], paper: tuple[float, ...], errors: list[float] | None = None) -> bool:
+def _other(
+    found: Sequence[float], paper: Sequence[float], errors: Sequence[float] | None = None
+) -> bool:
     """Whether weights, sorted, are off by more than three errors, or a tenth where none is known.
 
     A minimum that one of the two lacks has weight zero there.
@@ -185,70 +189,18 @@ def _other(found: list[float], paper: tuple[float, ...], errors: list[float] | N
     return bool(np.any(np.abs(ours - theirs) > bars))
 
 
-def _variational(cells: Cells) -> list[Row]:
-    rows = []
-    ten = published.STARTS * published.SECONDS_PER_START
-    for family in FAMILIES:
-        found = [cells[f"svi {model} {family}"] for model in MODELS]
-        low, high = published.SVI_SECONDS[family]
-        said = f"{low:g}" if low == high else f"{low:g} to {high:g}"
-        recipes = [cells[f"recipe {model} {NOISY} annealed"] for model in MODELS]
-        ratios = [
-            cell["forward_equivalents"] / cost_of_ten(recipe)
-            for cell, recipe in zip(found, recipes, strict=True)
-        ]
-        rows += [
-            Row(
-                f"SVI, {family}: draws per step",
-                str(published.SVI_SAMPLES),
-                *(str(cell["samples"]) for cell in found),
-                differs=any(cell["samples"] != published.SVI_SAMPLES for cell in found),
-                why=f"{published.SVI_SAMPLES} draws and {found[1]['steps']} steps would be"
-                f" {_more_work(*found):.0f} times as many evaluations, of the larger networks.",
-            ),
-            Row(
-                f"SVI, {family}: steps to converge",
-                f"about {published.SVI_STEPS} ({{}} to {{}} in the notebook)".format(
-                    *published.SVI_NOTEBOOK_STEPS
-                ),
-                *(_converged(cell) for cell in found),
-                differs=any(
-                    _off(cell["converged"] or np.inf, published.SVI_STEPS) for cell in found
-                ),
-                why="To within 0.1 nats of the last ELBO; the learning rate decides.",
-            ),
-            Row(
-                f"SVI, {family}: seconds",
-                said,
-                *(f"{cell['seconds']:.0f}" for cell in found),
-                differs=any(_off(cell["seconds"], low, high) for cell in found),
-                why="Another machine, and other networks, draws and steps where the rows above say"
-                f" so; {_WALL}.",
-            ),
-            Row(
-                f"SVI, {family}: cost over that of ten starts of Adam",
-                f"{low / ten:.1f} (seconds)",
-                *(f"{ratio:.1f}" for ratio in ratios),
-                differs=any(_off(ratio, low / ten, high / ten) for ratio in ratios),
-                why="Ours counts forward evaluations (of half of our batch of"
-                f" {recipes[1]['starts']} starts); in the paper's seconds a step of"
-                f" {published.SVI_SAMPLES} draws takes only {_batch(low, recipes[1]):.1f} times as"
-                " long as one of a start.",
-            ),
-        ]
-    return rows
-
-
-def _more_work(theirs: dict[str, Any], ours: dict[str, Any]) -> float:
-    """The published draws, with as many steps as `ours`, over the evaluations of `theirs`."""
-    return published.SVI_SAMPLES * ours["steps"] / (theirs["samples"] * theirs["steps"])
-
-
-def _batch(seconds: float, recipe: dict[str, Any]) -> float:
-    """Seconds of a published step of SVI over those of a step of Adam."""
-    return seconds / published.SVI_STEPS * recipe["steps"] / published.SECONDS_PER_START
-
-
-def _converged(cell: dict[str, Any]) -> str:
-    reached = cell["converged"]
-    return f"not in {cell['steps']}" if reached is None else f"{reached} of {cell['steps']}"
+def _of_svi(cells: Cells, model: str, family: str) -> Numbers:
+    """What stochastic variational inference costs."""
+    fit = cells[f"svi {model} {family}"]
+    low, high = published.SVI_SECONDS[family]
+    ratio = fit["forward_equivalents"] / cost_of_ten(cells[f"recipe {model} {NOISY} annealed"])
+    reached = "not in {steps}" if fit["converged"] is None else "{converged} of {steps}"
+    return {
+        f"{family} draws": str(fit["samples"]),
+        f"{family} steps": (
+            reached.format_map(fit),
+            _off(fit["converged"] or np.inf, published.SVI_STEPS),
+        ),
+        f"{family} seconds": (f"{fit['seconds']:.0f}", _off(fit["seconds"], low, high)),
+        f"{family} cost": (f"{ratio:.1f}", _off(ratio, low / _TEN_SECONDS, high / _TEN_SECONDS)),
+    }

@@ -1,119 +1,189 @@
-"""What the paper claims about its posteriors and prior samples."""
+"""What the paper claims about its posteriors, its prior samples and its search for minima.
+
+Each check returns its answer in a few words (`short`) and what page.md says in support of it.
+"""
+
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from scipy.stats import binomtest
 
+from latentuq.core.cells import Cells
 from latentuq.problem.experiments import EXPERIMENTS
-from studies.markdown import table
-from studies.reproduce.claim import POSSIBLE, Claim, listed, minus, name_digits
-from studies.reproduce.run import MASKED, MODELS, Cells
+from studies.reproduce import published
+from studies.reproduce.plan import MASKED, MODELS, OURS, RELEVANT, SEARCHED, VARIANTS, by_model
+from studies.reproduce.recipe import are_minima, chance_of_all
+from studies.reproduce.words import POSSIBLE, listed, minus, name_digits, name_starts, rows, under
 
-# Error of a digit's probability up to which weights are roughly right.
-_ROUGHLY = 0.1
-# The p-value of data that do not fit; one minus this, of those that fit too well.
-_UNLIKELY = 0.01
-# Accuracy of a classifier below which samples are almost perfect.
-_PERFECT = 0.55
-
-
-def check_two_digits(cells: Cells) -> Claim:
-    """4s and 9s under the broad mask."""
-    shares = {model: cells[f"posterior {model} {MASKED}"]["classes"] for model in MODELS}
-    both = [model for model, share in shares.items() if min(share[4], share[9]) >= POSSIBLE]
-    answer = "Yes, under both priors."
-    if not both:
-        answer = "No, under neither prior."
-    elif len(both) < len(MODELS):
-        (other,) = (model for model in MODELS if model not in both)
-        answer = f"Under `{both[0]}` yes, under `{other}` no."
-    seen = "; ".join(f"under `{model}` {name_digits(share)}" for model, share in shares.items())
-    paper = "; ".join(
-        f"a 4 has {share[4]:.3f} and a 9 {share[9]:.3f} under `{model}`"
-        for model, share in shares.items()
-    )
-    return Claim(
-        "Are both a 4 and a 9 possible under the broad mask?",
-        answer,
-        f"A classifier sees in the posterior draws, with mean probability, {seen}. Of the paper's"
-        f" two digits {paper} (possible: at least {POSSIBLE:g}).",
-    )
+# The error of a digit's probability up to which weights are roughly right.
+ROUGHLY = 0.1
+# Data with a lower p-value do not fit, those with a higher one fit too well.
+UNLIKELY, LIKELY = 0.01, 0.99
+# The accuracy of a classifier below which samples are almost perfect.
+PERFECT = 0.55
+# An end this many nats above the deepest one has less than a hundredth of its density.
+POOR = 5.0
+# An image is close to the truth within this multiple of what the encoded truth itself misses.
+CLOSE = 1.5
 
 
-def check_weights(cells: Cells) -> Claim:
-    """The weights of the Laplace mixture against certified ones, by digit."""
-    rows, errors = [], []
+def check_two_digits(cells: Cells) -> dict[str, Any]:
+    """Are there 4s and 9s under the broad mask?"""
+    shares = {m: cell["classes"] for m, cell in by_model(cells, "posterior", MASKED).items()}
+    both = [min(share[4], share[9]) >= POSSIBLE for share in shares.values()]
+    short = "Yes, under both priors." if all(both) else "No, under neither prior."
+    if sum(both) == 1:
+        short = f"Under {under(both)[0]} yes, under {under(not each for each in both)[0]} no."
+    seen = [f"under `{model}` {name_digits(share)}" for model, share in shares.items()]
+    form = "a 4 has {:.3f} and a 9 {:.3f} under `{}`"
+    paper = [form.format(share[4], share[9], model) for model, share in shares.items()]
+    return {"short": short, "seen": "; ".join(seen), "paper": "; ".join(paper)}
+
+
+def check_weights(cells: Cells) -> dict[str, Any]:
+    """Are the weights of the Laplace mixture the certified ones, digit by digit?"""
+    found = []
     for model in MODELS:
         cell = cells[f"posterior {model} {MASKED}"]
         recipe = cells[f"recipe {model} {MASKED} annealed"]
-        theirs = recipe["classes"]
-        # Without a minimum there are no weights at all.
-        error = float(np.max(np.abs(np.subtract(theirs, cell["classes"])))) if theirs else 1.0
-        errors.append(error)
+        theirs, ours = recipe["classes"], cell["classes"]
         excess = minus(recipe["log_evidence"], cell["log_evidence"])
-        found = name_digits(theirs) if theirs else "no minimum"
-        rows.append(
-            [f"`{model}`", found, name_digits(cell["classes"]), f"{error:.2f}", _signed(excess)]
+        found.append(
+            {
+                "model": model,
+                "theirs": name_digits(theirs) if theirs else "no minimum",
+                "ours": name_digits(ours),
+                # Without a minimum there are no weights at all.
+                "error": np.max(np.abs(np.subtract(theirs, ours))) if theirs else 1.0,
+                "excess": "-" if np.isnan(excess) else f"{excess:+.2f}",
+            }
         )
-    answer = "Roughly." if max(errors) < _ROUGHLY else "No."
-    if min(errors) < _ROUGHLY <= max(errors):
-        answer = f"Roughly under `{MODELS[int(np.argmin(errors))]}`, not under the other prior."
-    titles = ["prior", "digits, Laplace mixture", "digits, certified", "largest error"]
-    return Claim(
-        "Are the weights of the Laplace mixture the posterior masses?",
-        answer,
-        "Mean class probabilities of draws of both, and the largest error of any digit's (roughly:"
-        f" below {_ROUGHLY:g}). The last column is the sum of the Laplace masses against the"
-        f" certified evidence, in nats.\n\n{table([*titles, 'ln evidence, excess'], rows)}",
-    )
+    right = under(each["error"] < ROUGHLY for each in found)
+    short = "Roughly." if right else "No."
+    if len(right) == 1:
+        short = f"Roughly under {right[0]}, not under the other prior."
+    form = "`{model}` | {theirs} | {ours} | {error:.2f} | {excess}"
+    return {"short": short, "rows": rows(form, found)}
 
 
-def check_data(cells: Cells) -> Claim:
+def check_data(cells: Cells) -> dict[str, Any]:
     """Are the data reproduced within the errors?"""
-    rows, worse, better = [], [], 0
+    lines, worse, better = [], [], 0
     for corruption in EXPERIMENTS:
-        row = [f"`{corruption}`"]
-        for model in MODELS:
-            cell = cells[f"posterior {model} {corruption}"]
+        line = f"| `{corruption}` |"
+        for model, cell in by_model(cells, "posterior", corruption).items():
             p = cell["p_value"]
-            row += [f"{cell['chi_squared'] / cell['data']:.2f}", f"{p:.3f}"]
-            better += p > 1 - _UNLIKELY
-            if p < _UNLIKELY:
+            line += f" {cell['chi_squared'] / cell['data']:.2f} | {p:.3f} |"
+            better += p > LIKELY
+            if p < UNLIKELY:
                 worse.append(f"`{corruption}` under `{model}` (p = {p:.2g})")
-        rows.append(row)
-    cases = "1 case" if better == 1 else f"{better} cases"
-    closer = f"; in {cases} more closely than the stated error, too large there" * (better > 0)
-    answer = f"Not always: not for {listed(worse)}." if worse else f"Yes{closer}."
-    titles = ["problem", *(f"{what}, `{model}`" for model in MODELS for what in ("chi²", "p"))]
-    evidence = (
-        "Chi-squared per datum at the deepest mode, and the posterior predictive p-value; below"
-        f" {_UNLIKELY:g} the data do not fit, above {1 - _UNLIKELY:g} they fit better than the"
-        f" stated error allows.\n\n{table(titles, rows)}"
-    )
+        lines.append(line)
+    short, remark = "Yes.", ""
     if better:
-        evidence += (
-            "\n\nOne scalar sigma is too large for the black border, and an inflated error (the"
-            " default prior's) is meant to be."
+        cases = "1 case" if better == 1 else f"{better} cases"
+        short = f"Yes; in {cases} more closely than the stated error, which is too large there."
+        remark = (
+            "One scalar sigma is too large for the black border, and the error of the default prior"
+            " is inflated on purpose."
         )
-    return Claim("Do the samples reproduce the data within the errors?", answer, evidence)
+    return {
+        "short": f"Not always: not for {listed(worse)}." if worse else short,
+        "rows": "\n".join(lines),
+        "remark": remark,
+    }
 
 
-def check_flow(cells: Cells) -> Claim:
-    """Prior samples before and after the flow."""
-    parts, better, perfect = [], [], []
+def check_flow(cells: Cells) -> dict[str, Any]:
+    """Are prior samples better after the flow, and almost perfect?"""
+    priors = by_model(cells, "prior")
+    pairs = [(p["image_c2st_before"], p["image_c2st_after"]) for p in priors.values()]
+    better = "yes" if all(after < before for before, after in pairs) else "no"
+    perfect = "yes" if all(after < PERFECT for _, after in pairs) else "no"
+    form = "{image_c2st_before:.3f} before the flow and {image_c2st_after:.3f} after it for `{m}`"
+    return {
+        "short": f"Better: {better}. Almost perfect: {perfect}.",
+        "accuracies": listed(form.format(m=model, **prior) for model, prior in priors.items()),
+    }
+
+
+def check_annealing(cells: Cells) -> dict[str, Any]:
+    """Which ends are no minima, with and without annealing, from the same starts?"""
+    lines = []
+    stalls, poor = ({variant: [] for variant in VARIANTS} for _ in range(2))
     for model in MODELS:
-        cell = cells[f"prior {model}"]
-        before, after = cell["image_c2st_before"], cell["image_c2st_after"]
-        better.append(after < before)
-        perfect.append(after < _PERFECT)
-        parts.append(f"{before:.3f} before the flow and {after:.3f} after it for `{model}`")
-    answer = "Better: yes." if all(better) else "Better: no."
-    answer += " Almost perfect: yes." if all(perfect) else " Almost perfect: no."
-    return Claim(
-        "Does the flow make better prior samples, almost perfect ones?",
-        answer,
-        "The accuracy of a classifier that tells decoded test images from prior samples (0.5: it"
-        f" cannot; almost perfect: below {_PERFECT:g}) is {listed(parts)}.",
-    )
+        for corruption in SEARCHED:
+            found = {v: cells[f"recipe {model} {corruption} {v}"] for v in VARIANTS}
+            deepest = min(min(cell["ends"]) for cell in found.values())
+            line = f"| `{model}` `{corruption}` | {found[VARIANTS[0]]['starts']} |"
+            for variant, cell in found.items():
+                stalled = [not minimum for minimum in are_minima(cell)]
+                high = [end > deepest + POOR for end in cell["ends"]]
+                stalls[variant] += stalled
+                poor[variant] += high
+                line += f" {sum(stalled)} | {sum(high)} |"
+            lines.append(line)
+    steps = {name: cells[f"recipe {OURS} {name} plain"]["steps"] for name in SEARCHED}
+    short, stalled = compare_pairs(*stalls.values())
+    return {
+        "short": short,
+        "stalled": stalled,
+        "high": compare_pairs(*poor.values())[1],
+        "steps": listed(f"{number} steps on `{name}`" for name, number in steps.items()),
+        "rows": "\n".join(lines),
+    }
 
 
-def _signed(value: float) -> str:
-    return "-" if np.isnan(value) else f"{value:+.2f}"
+def compare_pairs(annealed: Sequence[bool], plain: Sequence[bool]) -> tuple[str, str]:
+    """Whether the first of two variants fails less often from the same starts, and the test.
+
+    The test is McNemar's: only starts from which one of the two failed tell them apart.
+    """
+    pairs = list(zip(annealed, plain, strict=True))
+    first, second = pairs.count((True, False)), pairs.count((False, True))
+    p = binomtest(first, first + second).pvalue if first + second else 1.0
+    short = "There is no difference that so many starts could show."
+    if not any(annealed) and not any(plain):
+        short = "There was nothing to avoid: no start stalled, with it or without."
+    elif p < 0.05:
+        short = "Yes." if first < second else "No, it makes it stall more often."
+    shown = f"{p:.2f}" if p >= 0.01 else f"{p:.1g}"
+    counts = f"{sum(annealed)} of {len(pairs)} with annealing, {sum(plain)} without"
+    return short, f"{counts} (McNemar's p = {shown})"
+
+
+def check_truth(cells: Cells) -> dict[str, Any]:
+    """Is the image of the lowest minimum close to the truth?"""
+    lines, close = [], []
+    for corruption in EXPERIMENTS:
+        found = by_model(cells, "posterior", corruption).values()
+        close += [cell["rms"] <= CLOSE * cell["floor"] for cell in found]
+        errors = " | ".join(f"{cell['rms']:.3f} ({cell['floor']:.3f})" for cell in found)
+        further = cells[f"truth {corruption}"]
+        near = np.array(further["rms"]) / np.array(further["floor"]) <= CLOSE
+        right = f"{sum(further['right'])} of {len(near)} | {sum(near)} of {len(near)}"
+        lines.append(f"| `{corruption}` | {errors} | {right} |")
+    short = "Yes, in all examples." if all(close) else f"In {sum(close)} of {len(close)} cases."
+    return {"short": short, "rows": "\n".join(lines)}
+
+
+def check_starts(cells: Cells) -> dict[str, Any]:
+    """Do ten starts find every relevant minimum?"""
+    lines, chances = [], []
+    for model in MODELS:
+        for corruption in SEARCHED:
+            recipe = cells[f"recipe {model} {corruption} annealed"]
+            ours = cells[f"posterior {model} {corruption}"]
+            chance = chance_of_all(recipe["basins"], recipe["weights"], published.STARTS)
+            chances.append(chance or 0.0)
+            heavy = sum(weight >= RELEVANT for weight in recipe["weights"])
+            shown = "-" if chance is None else f"{chance:.2f}"
+            certified = f"{ours['relevant_modes']} | {name_starts(ours)}"
+            lines.append(f"| `{model}` `{corruption}` | {heavy} | {shown} | {certified} |")
+    least, most = min(chances), max(chances)
+    return {
+        "short": "Yes." if least >= 0.95 else "Not always." if most >= 0.95 else "No.",
+        "least": least,
+        "made": cells[f"recipe {OURS} {MASKED} annealed"]["starts"],
+        "rows": "\n".join(lines),
+    }

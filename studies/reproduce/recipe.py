@@ -3,28 +3,30 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Int, Key
 
-from latentuq.inference.laplace import LaplaceFit
+from latentuq.core.compilation import bounded_jit
 from latentuq.inference.result import Counts
 from latentuq.inference.target import Target
 from studies.baselines.adam import LEARNING_RATES, annealed_weights, descend_all
 from studies.baselines.laplace_mixture import distinct_minima, fit_points, mix, sample_mixture
+from studies.baselines.result import LogDensity
 from studies.baselines.schedule import staged_rates
 from studies.baselines.timing import Timer
+from studies.laplace import LaplaceFit
 from studies.reproduce import published
-from studies.reproduce.gaussians import LogDensity
+from studies.reproduce.plan import RELEVANT
 
 ARRIVED = 0.05
 """What a Newton step may still gain, in nats, at a minimum."""
 
 _DRAWS = 400
 _HALVINGS = 8
+_TRIES = 4000
 
 
 def run_recipe(
@@ -42,8 +44,8 @@ def run_recipe(
         `ends`: -ln p where each start ended. `definite`: whether the Hessian there is positive
         definite, which is all that the recipe asks of a minimum. `gains`: what a Newton step
         from there would gain, in nats; large where the descent had not arrived. `basins`: which of
-        the separate minima (deepest first) it is, -1 for none. `weights`: of these minima.
-        `draws`: of their Laplace mixture.
+        the separate minima (deepest first) it is, -1 for none. `weights`: the weights of these
+        minima. `draws`: draws of their Laplace mixture.
     """
     start_key, draw_key = jax.random.split(key)
     target = Target(log_density_fn, dim)
@@ -66,25 +68,24 @@ def run_recipe(
         "gains": np.round(np.asarray(gains, np.float64), 5).tolist(),
         "basins": _basins(fits, kept).tolist(),
         "minima": int(kept.size),
-        "weights": [],
-        "log_evidence": None,
-        "draws": [],
     }
-    if kept.size:
-        mixture = mix(fits, jnp.zeros(starts, bool).at[kept].set(True))
-        draws = sample_mixture(draw_key, mixture, _DRAWS)
-        cell["weights"] = np.exp(np.asarray(mixture.log_weights, np.float64))[kept].tolist()
-        cell["log_evidence"] = float(logsumexp(fits.log_mass[kept]))
-        cell["draws"] = np.round(np.asarray(draws), 3).tolist()
-    return cell
+    if not kept.size:
+        return cell | {"weights": [], "log_evidence": None, "draws": []}
+    mixture = mix(fits, jnp.zeros(starts, bool).at[kept].set(True))
+    draws = sample_mixture(draw_key, mixture, _DRAWS)
+    return cell | {
+        "weights": np.exp(np.asarray(mixture.log_weights, np.float64))[kept].tolist(),
+        "log_evidence": float(logsumexp(fits.log_mass[kept])),
+        "draws": np.round(np.asarray(draws), 3).tolist(),
+    }
 
 
-@eqx.filter_jit
+@bounded_jit
 def _newton_gains(target: Target, fits: LaplaceFit) -> Float[Array, " starts"]:
     """The most that a Newton step from each point, or a part of it, adds to ln p.
 
-    Half of grad^T H^-1 grad for a smooth function, nothing at a minimum; also nothing at a minimum
-    in a kink, as a LeakyReLU makes them, where the gradient does not vanish.
+    This is half of grad^T H^-1 grad for a smooth function, and nothing at a minimum; nor is it
+    anything at a minimum in a kink, as a LeakyReLU makes them, where the gradient does not vanish.
     """
 
     def gain(fit):
@@ -100,11 +101,11 @@ def _basins(fits: LaplaceFit, kept: Int[np.ndarray, " minima"]) -> Int[np.ndarra
     """The separate minimum that each end is, by the distance that told them apart."""
     points, precisions = np.asarray(fits.mean), np.asarray(fits.precision)
     basins = np.full(len(points), -1)
-    for index in range(len(points)):
+    for index in np.flatnonzero(~np.asarray(fits.repaired)) if kept.size else []:
         gaps = points[kept] - points[index]
         means = 0.5 * (precisions[kept] + precisions[index])
         distances = np.einsum("ki,kij,kj->k", gaps, means, gaps)
-        if kept.size and distances.min() < 1 and not fits.repaired[index]:
+        if distances.min() < 1:
             basins[index] = int(np.argmin(distances))
     return basins
 
@@ -120,18 +121,15 @@ def cost_of_ten(cell: Mapping[str, Any]) -> float:
     return cell["forward_equivalents"] * published.STARTS / cell["starts"]
 
 
-def chance_of_all(
-    basins: Sequence[int], weights: Sequence[float], number: int, least: float = 0.01
-) -> float | None:
-    """The chance that so many of the starts reach every minimum of at least this weight.
+def chance_of_all(basins: Sequence[int], weights: Sequence[float], number: int) -> float | None:
+    """The probability that so many of the starts reach every relevant minimum.
 
     Starts are drawn without repetition from those that were made, so this knows nothing of minima
-    that none of them reached. None: there is no minimum.
+    that none of them reached. It is None where there is no minimum.
     """
-    heavy = {place for place, weight in enumerate(weights) if weight >= least}
+    heavy = {place for place, weight in enumerate(weights) if weight >= RELEVANT}
     if not heavy:
         return None
     rng = np.random.default_rng(0)
-    tries = 4000
-    reached = [heavy <= set(rng.permutation(basins)[:number].tolist()) for _ in range(tries)]
+    reached = [heavy <= set(rng.permutation(basins)[:number].tolist()) for _ in range(_TRIES)]
     return float(np.mean(reached))

@@ -3,16 +3,16 @@
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from latentuq.core.compilation import bounded_jit
 from latentuq.inference.mixture import normal_draws
-from studies.baselines.result import BaselineResult
+from studies.baselines.result import LogDensity
 from studies.baselines.svi import Family, Settings, descend_noisy, svi
-from studies.reproduce.gaussians import Gaussian, LogDensity
+from studies.reproduce.gaussians import BOUND_DRAWS
 
 DIAGONALS: dict[str, tuple[Callable[[Array], Array], float]] = {
     "softplus": (jax.nn.softplus, float(np.log(np.e - 1))),
@@ -25,13 +25,12 @@ _WINDOW = 100
 _CLOSE = 0.1
 # A run has fallen if it ends this many nats below the best that it had reached.
 _FALL = 10.0
-_BOUND_DRAWS = 8192
 
 
 def steps_to_converge(elbos: Float[np.ndarray, " steps"]) -> int | None:
     """The step from which on the smoothed ELBO stays within 0.1 nats of its end; None: never."""
     smooth = _smooth(np.asarray(elbos, np.float64))
-    if not np.all(np.isfinite(smooth[-1:])):
+    if not np.isfinite(smooth[-1]):
         return None
     far = np.flatnonzero(~(np.abs(smooth - smooth[-1]) < _CLOSE))
     last = int(far[-1]) + 1 if far.size else 0
@@ -41,39 +40,29 @@ def steps_to_converge(elbos: Float[np.ndarray, " steps"]) -> int | None:
 
 def _smooth(elbos: Float[np.ndarray, "*runs steps"]) -> Float[np.ndarray, "*runs windows"]:
     """Means over windows; -inf where the ELBO was not finite."""
-    finite = np.isfinite(elbos)
-    sums = np.cumsum(np.where(finite, elbos, 0.0), axis=-1)
-    holes = np.cumsum(~finite, axis=-1)
-    sums, holes = (np.concatenate([0 * x[..., :1], x], axis=-1) for x in (sums, holes))
     window = min(_WINDOW, elbos.shape[-1])
-    means = (sums[..., window:] - sums[..., :-window]) / window
-    return np.where(holes[..., window:] == holes[..., :-window], means, -np.inf)
+    means = np.lib.stride_tricks.sliding_window_view(elbos, window, axis=-1).mean(axis=-1)
+    return np.where(np.isfinite(means), means, -np.inf)
 
 
 def measure_svi(
     key: Key[Array, ""], log_density_fn: LogDensity, dim: int, family: Family, settings: Settings
 ) -> dict[str, Any]:
     """One fit: what it cost, its ELBO, where it is, and when it had converged."""
-    result = svi(key, log_density_fn, dim, family=family, settings=settings, draws=_BOUND_DRAWS)
-    fit = fitted(result)
+    result = svi(key, log_density_fn, dim, family=family, settings=settings, draws=BOUND_DRAWS)
+    elbos = result.history["elbo"]
     return {
         "samples": settings.samples,
         "steps": int(sum(settings.steps)),
-        "converged": steps_to_converge(result.history["elbo"]),
+        "converged": steps_to_converge(elbos),
         "seconds": result.seconds,
         "forward_equivalents": result.forward_equivalents,
         "elbo": result.log_evidence,
         "elbo_error": result.log_evidence_error,
-        "finite": bool(np.all(np.isfinite(result.history["elbo"]))),
-        "mean": fit.mean.tolist(),
-        "factor": fit.factor.tolist(),
+        "finite": bool(np.all(np.isfinite(elbos))),
+        "mean": result.history["mean"].tolist(),
+        "factor": result.history["factor"].tolist(),
     }
-
-
-def fitted(result: BaselineResult) -> Gaussian:
-    """The Gaussian that SVI has fitted."""
-    history = result.history
-    return Gaussian(*(np.asarray(history[name], np.float64) for name in ("mean", "factor")))
 
 
 def measure_stability(
@@ -84,7 +73,6 @@ def measure_stability(
     rate: float,
     *,
     steps: int = 600,
-    samples: int = 32,
     repeats: int = 4,
 ) -> dict[str, Any]:
     """Full-rank SVI with the paper's gradient at one learning rate, from a standard normal.
@@ -93,8 +81,8 @@ def measure_stability(
         `broken`: runs whose ELBO was not finite at some step. `fallen`: runs that ended more than
         10 nats below the best that they had reached. `elbos`: the mean over the last steps.
     """
-    rates = np.full(steps, rate, np.float32)
-    keys = jax.random.split(key, repeats)
+    samples = 32
+    keys, rates = jax.random.split(key, repeats), jnp.full(steps, rate)
     _, _, traces = climb(keys, log_density_fn, dim, rates, samples, diagonal)
     elbos = np.asarray(traces, np.float64)
     smooth = _smooth(elbos)
@@ -109,12 +97,12 @@ def measure_stability(
     }
 
 
-@eqx.filter_jit
+@bounded_jit
 def climb(
     keys: Key[Array, " runs"],
     log_density_fn: LogDensity,
     dim: int,
-    rates: Float[np.ndarray, " steps"],
+    rates: Float[Array, " steps"],
     samples: int,
     diagonal: str,
 ) -> tuple[Float[Array, "runs dim"], Float[Array, "runs dim dim"], Float[Array, "runs steps"]]:

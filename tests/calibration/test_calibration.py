@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import latentuq as lu
-from latentuq.calibration import studies
-from latentuq.calibration.measure import DRAWS, Truth, measure_draws
+from latentuq.calibration.measure import Truth, measure_draws
 from latentuq.calibration.summary import (
     check_uniformity,
     check_weights,
     coverage,
+    is_unreliable,
 )
 
 PROBLEMS = 300
@@ -111,7 +111,7 @@ def solved(base, simulations):
                 np.argmax(post.responsibilities(draws), axis=1),
                 np.asarray(post.weights),
                 np.asarray(log_densities(post.problem, post.modes)),
-                post.verdict.split(":")[0],
+                str(post.verdict),
                 np.asarray(post.responsibilities(jnp.asarray(simulations.u[number]))),
             )
         )
@@ -124,7 +124,8 @@ def test_our_own_posteriors_are_calibrated(base, simulations, solved):
     facts = [{"weights": each.weights, "mode_of_truth": each.mode_of_truth} for each in solved]
     assert check_weights(facts) > 0.01
     # One in a hundred data sets looks as if the model had not made it.
-    assert [each.verdict for each in solved].count("unreliable") < 0.05 * PROBLEMS
+    doubted = [each for each in solved if is_unreliable({"verdict": each.verdict})]
+    assert len(doubted) < 0.05 * PROBLEMS
 
 
 def test_a_factor_of_two_in_the_noise_variance_is_noticed(base, simulations):
@@ -155,15 +156,3 @@ def test_weights_from_depth_alone_are_noticed(base, simulations, solved):
         return generator.choice(each.draws, DRAWN, p=shares / shares.sum())
 
     assert misses(study(base, simulations, draw))
-
-
-@pytest.mark.parametrize("method", ["laplace", "mean-field", "full-rank"])
-def test_baselines_can_be_studied_too(base, simulations, method):
-    truth = truth_of(simulations, 0)
-    case = studies.Case(base.with_data(simulations.y[0]), truth)
-    draws, facts = studies.METHODS[method](jax.random.key(0), case)
-    assert draws.shape == (DRAWS, 2)
-    assert np.isfinite(draws).all()
-    exact = np.logaddexp.reduce(on_grid(base, simulations.y[0])) + 2 * np.log(CELL)
-    assert abs(facts["log_evidence"] - exact) < 1
-    measure_draws(jax.random.key(1), case.problem, draws, truth)

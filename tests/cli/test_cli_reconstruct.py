@@ -16,7 +16,7 @@ from PIL import Image
 
 import latentuq as lu
 from latentuq.cli import main
-from latentuq.posterior.misfit import show_p_value
+from latentuq.inference.verdict import show_p_value
 from latentuq.prior.model_file import save_prior
 
 SHAPE = (6, 8)
@@ -116,11 +116,11 @@ def test_the_posterior_comes_back(report, folder):
     path, facts = report
     plain = xarray.open_dataset(path / "posterior.nc")
     assert plain["mean"].shape == SHAPE
-    assert plain.attrs["verdict"] == facts["verdict"]
+    assert plain.attrs["verdict"] == facts["verdict"]["text"]
     assert plain.attrs["command"].startswith("latentuq reconstruct clean.npy")
     assert plain.attrs["seed"] == "0"
     post = lu.load_posterior(path / "posterior.nc", prior=folder / "tiny.safetensors")
-    assert post.verdict == facts["verdict"]
+    assert post.verdict.to_json() == facts["verdict"]
     assert post.log_evidence == pytest.approx(facts["log_evidence"])
     np.testing.assert_array_equal(post.draws, plain["draws"])
     assert post.sample_images(jax.random.key(0), 3).shape == (3, *SHAPE)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from densities import two_gaussians
-from latentuq.inference.descent import Ends, descend, gauss_newton, newton
+from latentuq.inference.descent import Ends, Limits, descend, gauss_newton, newton
 from latentuq.inference.target import Target
 
 SCALE = 100.0
@@ -36,16 +36,7 @@ def valley(bend=1.0, wall=-np.inf):
 def run(model_fn, target, starts, *, betas=1.0, lanes=4, steps=60, hopeless=np.inf) -> Ends:
     starts = jnp.asarray(starts, jnp.float32)
     betas = jnp.full(len(starts), betas, jnp.float32)
-    return descend(
-        model_fn,
-        target,
-        starts,
-        betas,
-        lanes=lanes,
-        steps=steps,
-        tolerance=TOLERANCE,
-        hopeless=hopeless,
-    )
+    return descend(model_fn, target, starts, betas, Limits(lanes, steps, TOLERANCE, hopeless))
 
 
 STARTS = np.random.RandomState(0).randn(12, 2) * 2
@@ -106,10 +97,7 @@ def test_starts_that_only_pad_the_shape_cost_nothing():
         valley(),
         jnp.asarray(STARTS, jnp.float32),
         jnp.ones(12),
-        lanes=4,
-        steps=60,
-        tolerance=TOLERANCE,
-        hopeless=np.inf,
+        Limits(lanes=4, steps=60, tolerance=TOLERANCE, hopeless=np.inf),
         number=jnp.asarray(3),
     )
     assert np.all(ends.values[:3] < 1e-4 + TOLERANCE)

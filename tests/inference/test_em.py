@@ -2,7 +2,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from latentuq.inference.em import component_terms, fit_mixture
+from latentuq.inference.em import fit_mixture
 from latentuq.inference.mixture import Mixture
 
 N = 8000
@@ -57,16 +57,6 @@ def test_a_component_of_few_points_is_as_wide_as_a_typical_one():
     np.testing.assert_allclose(ratio, 0.4**2, rtol=0.05)
     np.testing.assert_allclose(fit.means[1], [9.0, 9.0], atol=0.01)
     np.testing.assert_allclose(np.exp(fit.log_weights[1]), 4 / 505, rtol=1e-3)
-
-
-def test_terms_equal_those_of_single_points():
-    points = TRUTH.sample(jax.random.key(2), 20)
-    terms, distances = component_terms(TRUTH, points)
-    np.testing.assert_allclose(terms, jax.vmap(TRUTH.component_log_probs)(points), atol=1e-4)
-    gaps = np.asarray(points)[:, None] - np.asarray(TRUTH.means)
-    precisions = np.linalg.inv(np.asarray(TRUTH.factors @ TRUTH.factors.swapaxes(1, 2)))
-    expected = np.einsum("nki,kij,nkj->nk", gaps, precisions, gaps)
-    np.testing.assert_allclose(distances, expected, rtol=1e-3, atol=1e-4)
 
 
 def test_far_from_the_origin_nothing_cancels():

@@ -10,6 +10,7 @@ import latentuq as lu
 from densities import odd, two_gaussians
 from latentuq.core.errors import UserError
 from latentuq.inference import engine
+from latentuq.inference.causes import Cause
 from latentuq.inference.modes import Mode
 from latentuq.inference.result import Counts
 from latentuq.inference.search import SearchState, search
@@ -35,7 +36,7 @@ class Linear(eqx.Module):
 
 def assert_gaussian(post, mean, covariance, log_evidence):
     """Moments and evidence within five and four of their own Monte Carlo errors."""
-    assert post.verdict.startswith("reliable")
+    assert post.verdict.reliable
     assert post.log_evidence_error < 0.02
     # Rounding of ln p in float32 adds up to about 1e-5 of its size.
     rounding = 1e-3 + 1e-5 * abs(log_evidence)
@@ -129,7 +130,7 @@ def test_mixtures_of_known_gaussians(name):
     mixture = MIXTURES[name]
     post = lu.solve_density(jax.random.key(0), mixture.log_prob, DIM, scale=SCALE)
     # Draws worth 10^4 independent ones know a mass to 0.005 and the evidence to 0.01.
-    assert not post.verdict.startswith("unreliable")
+    assert post.verdict.reliable
     np.testing.assert_allclose(mass_of(mixture, post), np.exp(mixture.log_weights), atol=0.02)
     assert abs(post.log_evidence) < 0.05
     assert len(post.modes) == 2
@@ -164,7 +165,7 @@ def test_a_hidden_mode_is_found_again_or_the_answer_is_unreliable(monkeypatch, w
     for seed in range(10):
         post = lu.solve_density(jax.random.key(seed), mixture.log_prob, DIM, scale=SCALE)
         found = abs(mass_of(mixture, post)[1] - 0.3) < 0.05
-        count += found or post.verdict.startswith("unreliable")
+        count += found or not post.verdict.reliable
         # The chance of another basin is zero without the hidden mode: it cannot tell.
         assert post.diagnostics.new_basin_chance == 0
     assert count >= noticed
@@ -197,7 +198,7 @@ def test_progress_comes_in_stages(banana):
         seconds = [report.seconds for report in reports]
         assert all(first < second for first, second in itertools.pairwise(seconds))
         assert all(report.modes.shape[1] == 2 and report.message for report in reports)
-        assert reports[-1].message == posts[budget].verdict
+        assert reports[-1].message == str(posts[budget].verdict)
         np.testing.assert_array_equal(reports[-1].weights, posts[budget].weights)
         np.testing.assert_array_equal(reports[-1].modes, posts[budget].modes)
 
@@ -207,7 +208,10 @@ def test_a_preview_costs_a_quarter_at_most_and_refines_nothing(banana):
     default, preview = (posts[name].diagnostics for name in ("default", "preview"))
     assert preview.rounds == 0
     assert default.rounds > 0
-    assert posts["default"].verdict.startswith("refined")
+    assert posts["default"].verdict.reliable
+    assert "refined" in default.course
+    assert "without refinement" in preview.course
+    assert preview.khat_limit == 0.3
     assert preview.forward_equivalents <= default.forward_equivalents / 4
 
 
@@ -262,17 +266,17 @@ def test_draws_of_a_proposal_count_as_starts_for_unknown_modes_alone():
         basins=np.array([0, 0, -1, 0, 1, -1]),
         independent=np.arange(6) < 3,
     )
-    learned = engine._learned(found, after)
-    np.testing.assert_array_equal(learned.basins, [0, 0, -1, 1])
-    np.testing.assert_array_equal(learned.values, [0, 1, 2, 4])
-    assert len(learned.modes) == 2
+    kept = engine._with_discoveries(found, after)
+    np.testing.assert_array_equal(kept.basins, [0, 0, -1, 1])
+    np.testing.assert_array_equal(kept.values, [0, 1, 2, 4])
+    assert len(kept.modes) == 2
 
 
 def test_a_preview_of_a_curved_density_is_not_called_reliable():
     post = lu.solve_density(jax.random.key(1), odd(bend=0.8).log_density, 2, budget="preview")
     assert post.diagnostics.khat > 0.3
-    assert post.verdict.startswith("unreliable")
-    assert "preview" in post.verdict
+    assert [reason.cause for reason in post.verdict.computed.reasons] == [Cause.PREVIEW_ONLY]
+    assert str(post.verdict).startswith("unreliable: this is a preview")
 
 
 def test_draws_are_followed_to_the_mode_whose_basin_they_lie_in():
@@ -302,7 +306,9 @@ def test_draws_that_end_in_no_mode_make_weights_uncertain(monkeypatch):
     monkeypatch.setattr(engine, "probe", lose)
     post = lu.solve_density(jax.random.key(0), odd(bend=1.0, precision=(1.0, 25.0)).log_density, 2)
     assert post.diagnostics.rounds
-    assert post.verdict.startswith("unreliable: 100% of the posterior draws")
+    (reason,) = post.verdict.computed.reasons
+    assert reason.cause is Cause.DRAWS_LOST
+    assert reason.numbers["lost"] == 1
     assert post.weight_errors[0] > 0.25
 
 

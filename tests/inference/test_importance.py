@@ -15,7 +15,7 @@ from latentuq.inference.importance import (
     khat_threshold,
     mode_weights,
     pareto_khat,
-    smooth_weights,
+    systematic_index,
     weigh,
 )
 from latentuq.inference.mixture import Defensive, Mixture, gaussian_mixture, normal_draws
@@ -84,21 +84,32 @@ def pareto_log_weights(k: float, seed: int, n: int = S) -> np.ndarray:
     return np.log(((1 - p) ** -k - 1) / k)
 
 
+def weigh_alone(log_weights: np.ndarray) -> WeightedDraws:
+    """Weighs draws of which only the ratios ln p - ln q matter."""
+    n = len(log_weights)
+    return weigh(Evaluated(np.zeros((n, 1)), log_weights, np.zeros(n)))
+
+
+def normalised(log_weights: np.ndarray) -> np.ndarray:
+    return log_weights - np.logaddexp.reduce(log_weights)
+
+
 @pytest.mark.parametrize("k", [-0.3, 0.2, 0.5, 0.9, 3.0])
 def test_smoothing_follows_the_papers(k):
     log_weights = pareto_log_weights(k, seed=1)
-    smoothed, khat = smooth_weights(jnp.asarray(log_weights, jnp.float32))
     expected, expected_khat = reference_psis(log_weights)
     # float32 weights carry relative errors of 1e-6 (log weights up to about 20).
-    assert abs(khat - expected_khat) < 1e-4
-    np.testing.assert_allclose(smoothed, expected, atol=3e-4)
-    with jax.enable_x64(True):
-        assert abs(smooth_weights(jnp.asarray(log_weights))[1] - expected_khat) < 1e-10
+    single = weigh_alone(log_weights.astype(np.float32))
+    assert abs(single.khat - expected_khat) < 1e-4
+    np.testing.assert_allclose(single.log_weights, normalised(expected), atol=3e-4)
+    double = weigh_alone(log_weights)
+    assert abs(double.khat - expected_khat) < 1e-10
+    np.testing.assert_allclose(double.log_weights, normalised(expected), atol=1e-9)
 
 
 @pytest.mark.parametrize("k", [0.2, 0.5, 0.9])
 def test_khat_finds_the_shape_of_pareto_draws(k):
-    khats = [smooth_weights(jnp.asarray(pareto_log_weights(k, seed)))[1] for seed in range(20)]
+    khats = [pareto_khat(pareto_log_weights(k, seed)) for seed in range(20)]
     # The tail of a generalised Pareto law is one of the same shape. 135 exceedances: maximum
     # likelihood has standard error (1 + k) / sqrt(135), the mean of 20 sqrt(20) times less, and
     # ten pseudo-observations pull it by 10 / 145 of the way to 1/2.
@@ -111,10 +122,13 @@ def test_evidence_counts_what_the_tail_holds_beyond_the_largest_weight(k):
     found, smoothed = [], []
     for seed in range(100):
         log_weights = pareto_log_weights(k, seed)
-        draws = weigh(Evaluated(np.zeros((S, 1)), log_weights, np.zeros(S)))
+        draws = weigh_alone(log_weights)
         exact = -math.log(1 - k)
         found.append((float(draws.log_evidence) - exact) / float(draws.log_evidence_error))
-        smoothed.append(np.logaddexp.reduce(smooth_weights(log_weights)[0]) - math.log(S) - exact)
+        # The least weight is not smoothed, and tells the sum by which all are divided.
+        least = np.argmin(log_weights)
+        total = log_weights[least] - draws.log_weights[least]
+        smoothed.append(total - math.log(S) - exact)
     errors = np.array(found)
     # The error bars hold; and about half of the runs are below the truth (12 is 2.4 standard
     # deviations of a fair coin's 50), while most of those without the unseen part are.
@@ -128,14 +142,14 @@ def test_the_heavier_the_tail_the_larger_the_error():
     errors = []
     for k in (0.3, 0.5, 0.65, 0.7, 0.75, 0.8, 1.0, 1.5):
         log_weights = np.log(((1 - p) ** -k - 1) / k)
-        draws = weigh(Evaluated(np.zeros((S, 1)), log_weights, np.zeros(S)))
+        draws = weigh_alone(log_weights)
         errors.append(float(draws.log_evidence_error))
     assert np.all(np.diff(errors) > 0)
 
 
 def test_one_draw_that_outweighs_all_others_is_no_error():
     log_weights = 60 * np.random.default_rng(0).standard_normal(S)
-    draws = weigh(Evaluated(np.zeros((S, 1)), log_weights, np.zeros(S)))
+    draws = weigh_alone(log_weights)
     assert float(draws.khat) > 5
     # The evidence is that of the largest weight, or twice as much if the tail is believed.
     assert 0 <= float(draws.log_evidence) - (log_weights.max() - math.log(S)) < 1
@@ -143,31 +157,44 @@ def test_one_draw_that_outweighs_all_others_is_no_error():
 
 
 def test_khat_of_weights_without_a_tail_or_without_enough_of_it():
-    equal = jnp.full(S, -7.0)
-    smoothed, khat = smooth_weights(equal)
-    assert khat == -jnp.inf
-    np.testing.assert_array_equal(smoothed, equal)
-    nothing = jnp.full(S, -jnp.inf)
-    lonely = nothing.at[3].set(2.0)
-    few = nothing.at[:50].set(jnp.linspace(-1.0, 1.0, 50))
-    for log_weights in (nothing, lonely, few):
-        smoothed, khat = smooth_weights(log_weights)
-        assert khat == jnp.inf
-        np.testing.assert_array_equal(smoothed, log_weights)
+    equal = weigh_alone(np.full(S, -7.0))
+    assert equal.khat == -np.inf
+    np.testing.assert_allclose(equal.log_weights, -math.log(S), rtol=1e-12)
+    nothing = np.full(S, -np.inf)
+    draws = weigh_alone(nothing)
+    assert draws.khat == np.inf
+    np.testing.assert_array_equal(draws.log_weights, nothing)
+    lonely, few = nothing.copy(), nothing.copy()
+    lonely[3] = 2.0
+    few[:50] = np.linspace(-1.0, 1.0, 50)
+    for log_weights in (lonely, few):
+        draws = weigh_alone(log_weights)
+        assert draws.khat == np.inf
+        np.testing.assert_allclose(draws.log_weights, normalised(log_weights), rtol=1e-12)
     # A perfect proposal: what differs is the rounding of log densities of about 1000.
-    rounded = jnp.asarray(1e-4 * np.random.default_rng(0).integers(-2, 3, S))
-    assert smooth_weights(rounded)[1] == -jnp.inf
-    assert pareto_khat(jnp.arange(20.0)) == jnp.inf
-    assert jnp.isfinite(pareto_khat(jnp.arange(21.0)))
+    assert pareto_khat(1e-4 * np.random.default_rng(0).integers(-2, 3, S)) == -np.inf
+    assert pareto_khat(np.arange(20.0)) == np.inf
+    assert np.isfinite(pareto_khat(np.arange(21.0)))
 
 
 def test_zero_weights_below_the_tail_change_nothing_but_its_length():
     log_weights = pareto_log_weights(0.4, seed=3)
     log_weights[::3] = -np.inf
-    smoothed, khat = smooth_weights(jnp.asarray(log_weights, jnp.float32))
+    draws = weigh_alone(log_weights)
     expected, expected_khat = reference_psis(log_weights)
-    assert abs(khat - expected_khat) < 1e-4
-    np.testing.assert_allclose(smoothed, expected, atol=3e-4)
+    assert abs(draws.khat - expected_khat) < 1e-10
+    np.testing.assert_allclose(draws.log_weights, normalised(expected), atol=1e-9)
+
+
+def test_draws_are_chosen_as_often_as_their_weights_say():
+    weights = np.array([0.0, 0.5, 0.0, 0.3, 0.2, 0.0])
+    with np.errstate(divide="ignore"):
+        log_weights = np.log(weights) - 800
+    for seed in range(20):
+        index = systematic_index(np.random.default_rng(seed), log_weights, 7)
+        times = np.bincount(index, minlength=6)
+        assert np.all((times == np.floor(7 * weights)) | (times == np.ceil(7 * weights)))
+    assert len(systematic_index(np.random.default_rng(0), log_weights, 0)) == 0
 
 
 def test_threshold_and_effective_sample_size():

@@ -13,13 +13,13 @@ from latentuq.inference.importance import effective_sample_size, importance_samp
 from latentuq.inference.mixture import Defensive, Mixture
 from latentuq.inference.pool import gather
 from latentuq.inference.refine import (
-    COMPONENTS,
-    PROPOSED,
-    admit,
-    begin,
+    FIT_COMPONENTS,
+    PROPOSAL_COMPONENTS,
     climb,
     lift_light_modes,
     log_responsibilities,
+    replace_weakest,
+    start_fit,
     widened,
 )
 from latentuq.inference.target import Target
@@ -43,7 +43,7 @@ def sampled(key, mixture, number=4096):
 
 
 def test_climbing_finds_places_and_widths_that_the_proposal_lacks():
-    fit, key = begin(WIDE), jax.random.key(0)
+    fit, key = start_fit(WIDE), jax.random.key(0)
     proposal, draws = sampled(key, widened(fit.mixture))
     pool, ess = gather(None, proposal, draws), [float(draws.ess)]
     for step in range(3):
@@ -54,14 +54,14 @@ def test_climbing_finds_places_and_widths_that_the_proposal_lacks():
         ess.append(float(draws.ess))
     assert ess[-1] > 2 * ess[0]
     assert abs(float(draws.log_evidence)) < 0.05
-    assert fit.mixture.components == COMPONENTS
-    assert widened(fit.mixture).components == PROPOSED
+    assert fit.mixture.components == FIT_COMPONENTS
+    assert widened(fit.mixture).components == PROPOSAL_COMPONENTS
     for mixture in (fit.mixture, widened(fit.mixture)):
         np.testing.assert_allclose(np.exp(jax.nn.logsumexp(mixture.log_weights)), 1, rtol=1e-5)
 
 
 def test_places_of_earlier_climbs_are_fitted_until_a_mode_is_admitted():
-    fit, key = begin(WIDE), jax.random.key(0)
+    fit, key = start_fit(WIDE), jax.random.key(0)
     # So few draws that they leave room.
     pool = gather(None, *sampled(key, widened(fit.mixture), 512))
     assert fit.places.shape == (0, DIM)
@@ -74,16 +74,16 @@ def test_places_of_earlier_climbs_are_fitted_until_a_mode_is_admitted():
     assert np.any(np.all(np.asarray(led.mixture.means) > 5, axis=1))
     assert not np.any(np.all(np.asarray(second.mixture.means) > 5, axis=1))
     newcomer = EL2OFit(jnp.ones(DIM), jnp.eye(DIM), jnp.zeros(()), jnp.zeros(()))
-    assert len(admit(second, [newcomer], np.array([0.1])).places) == 0
+    assert len(replace_weakest(second, [newcomer], np.array([0.1])).places) == 0
 
 
 def test_draws_without_any_weight_break_nothing():
-    proposal, draws = sampled(jax.random.key(0), widened(begin(WIDE).mixture))
+    proposal, draws = sampled(jax.random.key(0), widened(start_fit(WIDE).mixture))
     nothing = jnp.full_like(draws.log_densities, -jnp.inf)
     draws = dataclasses.replace(draws, log_densities=nothing, log_weights=nothing)
     pool = gather(None, proposal, draws)
     assert effective_sample_size(pool.log_weights) == 0
-    fit = climb(jax.random.key(0), TARGET, begin(WIDE), pool, MODES, bouts=1)
+    fit = climb(jax.random.key(0), TARGET, start_fit(WIDE), pool, MODES, bouts=1)
     assert np.all(np.isfinite(fit.mixture.means))
 
 
@@ -104,7 +104,7 @@ def test_every_mode_counts_for_the_root_of_its_mass():
 def test_shares_are_the_responsibilities_of_components_with_weight():
     points = np.asarray(jax.random.normal(jax.random.key(0), (20, DIM)))
     expected = np.asarray(jax.vmap(MODES.responsibilities)(jnp.asarray(points)))
-    padded = begin(MODES).mixture
+    padded = start_fit(MODES).mixture
     assert padded.components > 2
     np.testing.assert_allclose(np.exp(log_responsibilities(padded, points)), expected.T, rtol=1e-3)
 
@@ -115,7 +115,7 @@ def test_a_light_mode_is_not_starved():
     proposal = Defensive(MODES)
     draws = importance_sample(jax.random.key(0), target.log_density, proposal, 4096)
     pool = gather(None, proposal, draws)
-    fit = climb(jax.random.key(1), target, begin(MODES), pool, MODES, bouts=2)
+    fit = climb(jax.random.key(1), target, start_fit(MODES), pool, MODES, bouts=2)
     light, _ = np.exp(log_responsibilities(MODES, np.asarray(fit.mixture.means)))
     weights = np.exp(np.asarray(fit.mixture.log_weights))
     lifted = np.sqrt(0.01) / (np.sqrt(0.01) + np.sqrt(0.99))

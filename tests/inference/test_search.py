@@ -5,21 +5,19 @@ import pytest
 
 from densities import two_gaussians
 from latentuq.inference.mixture import gaussian_mixture
-from latentuq.inference.result import Counts
 from latentuq.inference.search import (
-    _QUIET as QUIET,
+    _QUIET_STARTS as QUIET,
 )
 from latentuq.inference.search import (
-    ROUND,
+    ROUND_STARTS,
     Mode,
     SearchState,
     explore,
     is_settled,
     make_mode,
-    new_basin_chance,
     search,
 )
-from latentuq.inference.target import Target
+from latentuq.inference.target import Counts, Target
 
 EMPTY = SearchState((), (), np.zeros(0), np.zeros(0, int), np.zeros(0, bool), Counts())
 MEANS = np.array([[-3.0, 0.0], [3.0, 0.0], [0.0, 4.0]])
@@ -64,8 +62,8 @@ def test_every_mode_is_found_once(found):
 def test_the_record_of_starts(found):
     state, reports = found
     rounds = len(reports)
-    assert len(state.values) == len(state.basins) == len(state.independent) == rounds * ROUND
-    np.testing.assert_array_equal(state.independent, np.arange(rounds * ROUND) % 2 == 0)
+    assert len(state.values) == len(state.basins) == len(state.independent) == rounds * ROUND_STARTS
+    np.testing.assert_array_equal(state.independent, np.arange(rounds * ROUND_STARTS) % 2 == 0)
     # The density has no other minima: every start ends in one of the three.
     assert np.all(state.basins >= 0)
     for index, first in enumerate(state.found_at):
@@ -85,8 +83,8 @@ def from_starts(mixture, starts):
 
 
 def round_from(state, target, starts):
-    starts = np.resize(np.asarray(starts, np.float32), (ROUND, target.dim))
-    return explore(state, target, starts, independent=np.ones(ROUND, bool))
+    starts = np.resize(np.asarray(starts, np.float32), (ROUND_STARTS, target.dim))
+    return explore(state, target, starts, independent=np.ones(ROUND_STARTS, bool))
 
 
 def test_a_saddle_is_escaped_both_ways():
@@ -136,9 +134,9 @@ def test_a_later_round_recognises_what_is_known():
     assert len(first.modes) == 1
     second = round_from(first, target, [[1.5, 0.0], [-1.5, 0.2]])
     assert len(second.modes) == 2
-    assert second.found_at == (0, ROUND + 1)
-    np.testing.assert_array_equal(second.basins[:ROUND], 0)
-    np.testing.assert_array_equal(second.basins[ROUND:], np.arange(ROUND) % 2)
+    assert second.found_at == (0, ROUND_STARTS + 1)
+    np.testing.assert_array_equal(second.basins[:ROUND_STARTS], 0)
+    np.testing.assert_array_equal(second.basins[ROUND_STARTS:], np.arange(ROUND_STARTS) % 2)
 
 
 def test_a_deeper_minimum_below_a_known_shoulder_is_found():
@@ -183,7 +181,7 @@ def test_ends_that_have_reached_a_mode_are_not_polished(monkeypatch):
     state = search(jax.random.key(0), target, 1)
     assert len(state.modes) == 1
     monkeypatch.setattr("latentuq.inference.search.polish", lambda *_: pytest.fail("polished"))
-    starts = np.random.default_rng(0).normal(size=(ROUND, 2))
+    starts = np.random.default_rng(0).normal(size=(ROUND_STARTS, 2))
     again = round_from(state, target, starts)
     assert np.all(again.basins == 0)
 
@@ -207,8 +205,8 @@ def test_good_turing_counts_the_basins_of_independent_starts():
     independent = np.array([1, 1, 1, 1, 1, 1, 0, 1], bool)
     # Independent starts: basin 0 three times, 1 twice, 2 once, none once; 3 is not theirs.
     state = EMPTY._replace(basins=basins, independent=independent)
-    assert new_basin_chance(state) == pytest.approx(1 / 7)
-    assert np.isnan(new_basin_chance(EMPTY))
+    assert state.new_basin_chance == pytest.approx(1 / 7)
+    assert np.isnan(EMPTY.new_basin_chance)
 
 
 def test_a_flat_direction_counts_as_ten_scales():

@@ -1,48 +1,152 @@
+import dataclasses
+import json
+import math
+import pickle
+
 import pytest
 
-from latentuq.inference.verdict import Evidence, give_verdict
+from latentuq.inference.causes import Cause
+from latentuq.inference.verdict import (
+    Mark,
+    Measurements,
+    Reason,
+    Verdict,
+    judge_computation,
+    show_p_value,
+)
 
-GOOD = Evidence(
+GOOD = Measurements(
     khat=0.3,
-    threshold=0.7,
+    khat_limit=0.7,
     ess=5000.0,
     evidence_error=0.01,
     starts=32,
-    minimum=True,
+    found_mode=True,
     missed_mass=0.01,
     lost=0.0,
-    climbs=0,
+    rounds=0,
     preview=False,
 )
-NAN = float("nan")
+MISFIT = Mark((Reason(Cause.MISFIT, {"p_value": 1e-9, "limit": 0.02}),))
+FITS = Mark((Reason(Cause.FITS, {"p_value": 0.4}),))
+
+
+def judge(**changes):
+    return Verdict(judge_computation(GOOD._replace(**changes)))
 
 
 @pytest.mark.parametrize(
-    ("changes", "start", "reason"),
+    ("changes", "cause", "details"),
     [
-        ({}, "reliable", "k-hat 0.30"),
-        ({"khat": -float("inf")}, "reliable", "worth 5000"),
-        ({"climbs": 2}, "refined", "after 2 refinements"),
-        ({"ess": 0.0}, "unreliable", "zero or not a number"),
-        ({"ess": NAN}, "unreliable", "zero or not a number"),
-        ({"evidence_error": 0.6}, "unreliable", "uncertain by 0.6"),
-        ({"minimum": False}, "unreliable", "none of 32 starts"),
-        ({"khat": 0.71}, "unreliable", "k-hat 0.71, limit 0.70"),
-        ({"khat": NAN}, "unreliable", "heavy tail"),
-        ({"khat": 0.9, "climbs": 4}, "unreliable", "4 refinements did not help"),
-        ({"khat": 0.9, "preview": True}, "unreliable", "preview without refinement"),
-        ({"ess": 99.0}, "unreliable", "only 99 independent"),
-        ({"missed_mass": 0.06}, "unreliable", "6% of the mass"),
-        ({"lost": 0.3}, "unreliable", "30% of the posterior draws"),
-        ({"missed_mass": 0.06, "climbs": 1}, "unreliable", "6% of the mass"),
+        ({}, Cause.CONFIRMED, "k-hat 0.30 (limit 0.70) and are worth 5000 independent ones"),
+        ({"khat": -math.inf}, Cause.CONFIRMED, "1.0% of the mass"),
+        ({"rounds": 2}, Cause.CONFIRMED, "one of 32 starts"),
+        ({"ess": 0.0}, Cause.DENSITY_ZERO, "zero or not a number"),
+        ({"ess": math.nan}, Cause.DENSITY_ZERO, "zero or not a number"),
+        ({"evidence_error": 0.6}, Cause.EVIDENCE_UNCERTAIN, "is 0.6, above the limit of 0.5"),
+        ({"found_mode": False}, Cause.NO_MODE, "None of 32 starts"),
+        ({"khat": 0.71}, Cause.HEAVY_TAIL, "k-hat 0.71, limit 0.70"),
+        ({"khat": math.nan}, Cause.HEAVY_TAIL, "k-hat inf"),
+        ({"khat": 0.9, "rounds": 4}, Cause.HEAVY_TAIL, "refinements of the proposal: 4"),
+        ({"khat": 0.9, "preview": True}, Cause.PREVIEW_ONLY, "k-hat 0.90"),
+        ({"ess": 99.0}, Cause.FEW_DRAWS, "only 99 independent ones, and 100 are needed"),
+        ({"missed_mass": 0.06}, Cause.MODES_MISSED, "6% of the mass"),
+        ({"lost": 0.3}, Cause.DRAWS_LOST, "30% of the posterior draws"),
+        ({"missed_mass": 0.06, "rounds": 1}, Cause.MODES_MISSED, "6% of the mass"),
     ],
 )
-def test_every_failure_is_said_in_words(changes, start, reason):
-    verdict = give_verdict(GOOD._replace(**changes))
-    assert verdict.startswith(f"{start}: ")
-    assert reason in verdict
-    assert verdict.endswith(".")
+def test_every_outcome_is_a_value_with_its_words(changes, cause, details):
+    verdict = judge(**changes)
+    (reason,) = verdict.computed.reasons
+    assert reason.cause is cause
+    assert verdict.reliable == (cause is Cause.CONFIRMED)
+    assert str(verdict) == f"{verdict.word}: {cause.clause}."
+    assert details in reason.details
+    assert reason.details in verdict.details
+    assert Verdict.from_json(json.loads(json.dumps(verdict.to_json(), allow_nan=False))) == verdict
 
 
 def test_limits_themselves_pass():
-    assert give_verdict(GOOD._replace(khat=0.7, ess=100.0, missed_mass=0.05)).startswith("reliable")
+    assert judge(khat=0.7, ess=100.0, missed_mass=0.05, evidence_error=0.5, lost=0.25).reliable
+
+
+def test_all_that_failed_is_told_and_the_gravest_first():
+    verdict = judge(khat=0.9, ess=20.0, evidence_error=2.0, lost=0.5, missed_mass=0.5)
+    assert [reason.cause for reason in verdict.computed.reasons] == [
+        Cause.HEAVY_TAIL,
+        Cause.FEW_DRAWS,
+        Cause.EVIDENCE_UNCERTAIN,
+        Cause.DRAWS_LOST,
+        Cause.MODES_MISSED,
+    ]
+    assert str(verdict) == f"unreliable: {Cause.HEAVY_TAIL.clause}."
+
+
+@pytest.mark.parametrize(
+    ("fit", "reliable"), [(None, True), (FITS, True), (MISFIT, False)], ids=["none", "ok", "bad"]
+)
+def test_reliable_is_computed_ok_and_fit_not_bad(fit, reliable):
+    marks = {} if fit is None else {"fit": fit}
+    assert Verdict(judge_computation(GOOD), **marks).reliable == reliable
+    assert not Verdict(judge_computation(GOOD._replace(khat=0.9)), **marks).reliable
+
+
+def test_a_reliable_verdict_says_both_why_and_how_it_fits():
+    verdict = Verdict(judge_computation(GOOD), FITS)
+    assert str(verdict) == (
+        "reliable: independent draws confirm these probabilities, and the data look like what the"
+        " model makes."
+    )
+    assert verdict.advice == ()
+    assert verdict.details.splitlines()[1:] == [
+        "fit ok: Posterior predictive p-value 0.4.",
+        "prior unknown: The prior has not been checked on cases like this one.",
+    ]
+
+
+def test_the_misfit_comes_before_other_reasons():
+    verdict = Verdict(judge_computation(GOOD._replace(khat=0.9)), MISFIT)
+    assert str(verdict) == (
+        f"unreliable: {Cause.MISFIT.clause}; besides, {Cause.HEAVY_TAIL.clause}."
+    )
+    assert "p-value < 0.001" in verdict.details
+    assert "corruption as it was" in verdict.advice[0]
+
+
+def test_advice_is_given_once_and_ends_with_a_caution():
+    advice = judge(khat=0.9, ess=20.0, lost=0.5).advice
+    assert len(set(advice)) == len(advice) == 3
+    assert "thorough" in advice[0]
+    assert "silu" in advice[1]
+    assert "sketch" in advice[2]
+
+
+def test_a_verdict_is_a_value():
+    verdict = judge(khat=-math.inf)
+    assert verdict == judge(khat=-math.inf) != judge(khat=0.1)
+    assert hash(verdict) == hash(judge(khat=-math.inf))
+    assert pickle.loads(pickle.dumps(verdict)) == verdict
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        verdict.fit = FITS  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.parametrize(
+    "reasons",
+    [
+        [],
+        [{"cause": "CONFIRMED", "numbers": {}}],
+        [{"cause": "NOTHING", "numbers": {}}],
+        [{"cause": "NO_MODE", "numbers": {"starts": "many"}}],
+    ],
+)
+def test_values_of_no_verdict_are_refused(reasons):
+    with pytest.raises((KeyError, ValueError)):
+        Verdict.from_json({"marks": {"computed": {"reasons": reasons}}})
+
+
+@pytest.mark.parametrize(
+    ("p_value", "shown"),
+    [(0.0, "< 0.001"), (0.0123, "0.012"), (0.97, "0.97"), (0.994, "> 0.99"), (1.0, "> 0.99")],
+)
+def test_near_0_and_1_a_p_value_is_a_bound(p_value, shown):
+    assert show_p_value(p_value) == shown

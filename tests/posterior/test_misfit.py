@@ -5,7 +5,8 @@ import pytest
 from scipy import stats
 
 import latentuq as lu
-from latentuq.posterior.misfit import WORST_FIT, check_fit, show_p_value
+from latentuq.inference.causes import Cause
+from latentuq.posterior.misfit import WORST_FIT, judge_fit
 
 
 @pytest.fixture(scope="module")
@@ -39,38 +40,38 @@ def test_data_of_the_model_raise_few_alarms(base):
 def test_other_data_turn_the_verdict(base):
     post = solve(base, 3 * np.random.default_rng(1).normal(size=12))
     assert post.diagnostics.predictive_p_value < 1e-3
-    assert post.verdict.startswith("unreliable: the data do not look like what the model makes")
+    assert post.verdict.computed.standing == "ok"
+    assert [reason.cause for reason in post.verdict.fit.reasons] == [Cause.MISFIT]
+    assert str(post.verdict).startswith("unreliable: the data do not look like what the model")
 
 
 def test_data_that_only_an_impossible_u_explains_turn_it_too(base):
     post = solve(base, base.prior.decode(jnp.array([9.0, -9.0, 9.0])))
-    assert post.verdict.startswith("unreliable: the data do not")
-
-
-def test_the_misfit_comes_before_other_reasons():
-    verdict = check_fit("unreliable: a heavy tail.", 1e-9)
-    assert verdict.startswith("unreliable: the data do not look like what the model makes")
-    assert verdict.endswith("(posterior predictive p-value < 0.001); besides, a heavy tail.")
-
-
-def test_a_good_fit_changes_nothing():
-    assert check_fit("unreliable: no.", 0.5) == "unreliable: no."
-    assert check_fit("reliable: yes.", None) == "reliable: yes."
-    assert check_fit("reliable: yes.", 0.5) == "reliable: yes."
+    assert post.verdict.fit.standing == "bad"
 
 
 @pytest.mark.parametrize(
-    ("p_value", "shown"),
-    [(0.0, "< 0.001"), (0.0123, "0.012"), (0.97, "0.97"), (0.994, "> 0.99"), (1.0, "> 0.99")],
+    ("p_value", "inflated", "cause", "standing"),
+    [
+        (None, False, Cause.NOT_COMPARED, "unknown"),
+        (0.019, True, Cause.MISFIT, "bad"),
+        (WORST_FIT, False, Cause.FITS, "ok"),
+        (0.99, True, Cause.FITS, "ok"),
+        (0.995, False, Cause.FITS_CLOSELY, "ok"),
+        (0.995, True, Cause.FITS_BY_DESIGN, "ok"),
+    ],
 )
-def test_near_0_and_1_a_p_value_is_a_bound(p_value, shown):
-    assert show_p_value(p_value) == shown
+def test_the_mark_follows_from_the_p_value(p_value, inflated, cause, standing):
+    mark = judge_fit(p_value, inflated)
+    (reason,) = mark.reasons
+    assert (reason.cause, mark.standing) == (cause, standing)
+    assert reason.numbers.get("p_value") == p_value
 
 
 def test_a_preview_states_the_limit_of_its_verdict(base):
     post = solve(base, base.simulate(jax.random.key(3)).y)
     assert "(usable up to 0.30)" in post.summary()
-    assert "below 0.30" in post.verdict
+    assert post.diagnostics.khat_limit == 0.3
 
 
 def test_it_is_saved_with_the_posterior(base, tmp_path):
@@ -78,3 +79,4 @@ def test_it_is_saved_with_the_posterior(base, tmp_path):
     post.save(tmp_path / "post.nc")
     loaded = lu.load_posterior(tmp_path / "post.nc", base.prior)
     assert loaded.diagnostics.predictive_p_value == post.diagnostics.predictive_p_value
+    assert loaded.verdict == post.verdict

@@ -56,7 +56,7 @@ def test_dataset_is_labelled(post, problem):
     np.testing.assert_array_equal(dataset["log_weights"], post.log_weights)
     assert dataset.attrs["model"] == "linear"
     assert dataset.attrs["latentuq_version"] == lu.__version__
-    assert dataset.attrs["verdict"] == post.verdict
+    assert dataset.attrs["verdict"] == str(post.verdict)
     assert dataset.attrs["seconds_fit"] == 1.5
     for value in dataset.attrs.values():
         assert isinstance(value, str | int | float | np.ndarray)

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from latentuq import prior_from
-from latentuq.core.errors import UserError
 from latentuq.forward import Blur, Mask
 from latentuq.likelihood.noise import GaussianNoise
 from latentuq.problem import InverseProblem
@@ -102,11 +101,3 @@ def test_same_key_same_answer(linear, linear_result):
     again = run(linear, layers=0)
     assert again.log_evidence == linear_result.log_evidence
     np.testing.assert_array_equal(again.draws, linear_result.draws)
-
-
-@pytest.mark.parametrize(
-    "bad", [{"steps": 0}, {"batch": 0}, {"draws": 0}, {"layers": -1}, {"learning_rate": 0.0}]
-)
-def test_impossible_settings_are_refused(linear, bad):
-    with pytest.raises(UserError, match="Cross-coding needs"):
-        run(linear, **bad)

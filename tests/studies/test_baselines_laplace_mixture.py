@@ -74,17 +74,6 @@ def test_copies_and_saddles_are_left_out():
     assert distinct_minima(*fit_points(even, jnp.zeros((4, DIM)))).size == 0
 
 
-@pytest.mark.parametrize("modes", [np.zeros(3), np.zeros((0, 3)), np.full((1, 3), np.nan)])
-def test_impossible_modes_are_refused(modes):
-    with pytest.raises(UserError, match="Modes must be"):
-        laplace_mixture(jax.random.key(0), shifted, modes)
-
-
-def test_impossible_draws_are_refused():
-    with pytest.raises(UserError, match="draws >= 1"):
-        laplace_mixture(jax.random.key(0), shifted, MIXTURE.means, draws=0)
-
-
 def test_a_mode_outside_the_density_is_refused():
     density = odd(low=(0.0, 0.0)).log_density
     with pytest.raises(UserError, match="mode 1"):

@@ -74,16 +74,10 @@ def test_same_key_same_answer(problem, result):
 
 def test_an_encoder_is_needed():
     problem = make_problem(linear_prior(jax.random.key(0), DIM, SHAPE), HALF)
-    with pytest.raises(UserError, match="needs the VAE's encoder"):
+    with pytest.raises(UserError, match="has no encoder"):
         run(problem)
 
 
 def test_only_masks_make_data_that_can_be_encoded():
     with pytest.raises(UserError, match="must be a mask, not Blur"):
         run(make_problem(linear_vae(), Blur(1.0, size=3)))
-
-
-@pytest.mark.parametrize("bad", [{"draws": 0}, {"proposals": 1}, {"degrees": 0}])
-def test_impossible_settings_are_refused(problem, bad):
-    with pytest.raises(UserError, match="MIWAE needs draws"):
-        run(problem, **bad)

@@ -1,5 +1,3 @@
-import importlib.util
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -83,21 +81,3 @@ def test_a_chain_outside_the_density_is_refused():
     nowhere = quadratic(MEAN, jnp.nan * COVARIANCE).log_density
     with pytest.raises(UserError, match="not finite"):
         run(log_density_fn=nowhere)
-
-
-@pytest.mark.parametrize("bad", [{"chains": 0}, {"warmup": 5}, {"draws": 3}])
-def test_impossible_settings_are_refused(bad):
-    with pytest.raises(UserError, match="NUTS needs"):
-        run(**bad)
-
-
-@pytest.mark.parametrize("starts", [np.zeros(3), np.zeros((0, 3)), np.zeros((2, 4))])
-def test_impossible_starts_are_refused(starts):
-    with pytest.raises(UserError, match="Starts must be"):
-        run(starts=starts)
-
-
-def test_without_blackjax_it_says_so(monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match="NUTS needs blackjax"):
-        run()

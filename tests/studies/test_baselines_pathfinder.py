@@ -1,5 +1,3 @@
-import importlib.util
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -91,15 +89,3 @@ def test_same_key_same_answer(gaussian):
 def test_nowhere_finite_is_said():
     with pytest.raises(UserError, match="None of 6 paths"):
         run(log_density_fn=two_gaussians(DIM, np.nan).log_prob)
-
-
-@pytest.mark.parametrize("bad", [{"paths": 0}, {"draws": 0}, {"proposals": 1}, {"iterations": 0}])
-def test_impossible_settings_are_refused(bad):
-    with pytest.raises(UserError, match="Pathfinder needs"):
-        run(**bad)
-
-
-def test_without_blackjax_it_says_so(monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match="Pathfinder needs blackjax"):
-        run()

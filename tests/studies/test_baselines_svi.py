@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from densities import quadratic
-from latentuq.core.errors import UserError
 from studies.baselines.svi import FAST, PAPER, Settings, svi
 
 DIM, DRAWS, LOG_EVIDENCE = 3, 4000, 3.0
@@ -103,14 +102,3 @@ def test_the_paper_took_512_draws_and_about_8000_steps():
         assert settings.samples == 512
         assert 7000 <= sum(settings.steps) <= 10000
     assert FAST.samples * sum(FAST.steps) < 50000
-
-
-@pytest.mark.parametrize("bad", [{"settings": Settings(0, (1,), (0.1,))}, {"draws": 1}])
-def test_impossible_settings_are_refused(bad):
-    with pytest.raises(UserError, match="SVI needs"):
-        run(**bad)
-
-
-def test_an_unknown_family_is_refused():
-    with pytest.raises(UserError, match="family must be"):
-        run(family="low-rank")

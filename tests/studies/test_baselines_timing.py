@@ -24,4 +24,13 @@ def test_halves_make_the_whole(rows):
     found = timer.run_halves(walk, keys, 0.5, states, 3, divided=[0, 2])
     jax.tree.map(np.testing.assert_array_equal, found, walk(keys, 0.5, states, 3))
     assert timer.seconds > 0
-    assert timer.compile_seconds > 0
+
+
+def test_compilation_is_kept_apart():
+    double = jax.jit(lambda x: 2 * x)
+    first, second = Timer(), Timer()
+    first.run(double, jnp.ones(3))
+    second.run(double, jnp.ones(3))
+    assert first.compile_seconds > 10 * first.seconds
+    assert second.compile_seconds == 0
+    assert second.seconds > 0

@@ -1,21 +1,21 @@
-import json
-
 import jax
 import numpy as np
 import pytest
 
 import latentuq as lu
 from densities import two_gaussians
+from latentuq.calibration.summary import is_unreliable, verdict_word
+from latentuq.core.cells import read_file
 from latentuq.core.errors import UserError
 from latentuq.problem.experiments import EXPERIMENTS, make_problem
 from studies.baselines import BaselineResult
 from studies.bench import run as bench_run
 from studies.bench.methods import METHODS, Method
-from studies.bench.page import _MARKERS, write_page
-from studies.bench.references import Reference, read_references
-from studies.bench.run import Truth, compare_draws, read_cells, run_bench
-from studies.bench.scaling import DIMENSIONS, SIZES, STARTS, measure_scaling
+from studies.bench.page import _MARKERS, write_bench
+from studies.bench.run import Plan, Truth, compare_draws, run_bench
+from studies.bench.scaling import measure_machine, scaling_jobs
 from studies.bench.sharpening import Masses, mode_masses
+from studies.references import DRAWS, Reference, read_references
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def fake(monkeypatch, posts):
     }
     for module in ("run", "page"):
         monkeypatch.setattr(f"studies.bench.{module}.METHODS", methods)
-    monkeypatch.setattr(bench_run, "_compiled", lambda prior, name, seed: (posts[name], 9.0))
+    monkeypatch.setattr(bench_run, "compile_ours", lambda prior, name, seed: (posts[name], 9.0))
     monkeypatch.setattr(bench_run, "mode_masses", own_masses)
     return methods
 
@@ -77,21 +77,19 @@ def references(posts):
 def test_cells_are_measured_once_and_written(prior, posts, fake, tmp_path):
     path = tmp_path / "bench.json"
     seen = []
-    arguments = (prior, references(posts), path, [*fake], [*posts], 2)
-    cells = run_bench(*arguments, report=lambda name, cell: seen.append(name))
-    assert len(seen) == 2 * (2 + 1 + 2)
-    assert {*cells} - {*seen} == {f"compiling {name}" for name in posts}
+    plan = Plan(prior, references(posts), [*fake], [*posts], 2)
+    cells = run_bench(plan, path, lambda name, cell: seen.append(name))
+    assert len(seen) == 2 * (1 + 2 + 1 + 2)
+    assert seen[0] == "compiling sparse95"
     ours, far = cells["latentuq solidmask 0"], cells["far solidmask 0"]
     assert ours["evidence_gap"] == pytest.approx(-1)
     assert far["evidence_gap"] is None
     assert ours["two_sample_accuracy"] + 0.2 < far["two_sample_accuracy"]
     assert ours["energy"] < far["energy"]
     assert cells["refuses sparse95 0"]["error"] == "Not for this problem."
-    run_bench(*arguments, report=lambda name, cell: pytest.fail("measured again"))
+    run_bench(plan, path, lambda name, cell: pytest.fail("measured again"))
 
-    page = write_page(
-        cells, json.loads(path.read_text())["setup"], tmp_path, "a command"
-    ).read_text()
+    page = write_bench(cells, read_file(path)[0], tmp_path, "a command").read_text()
     assert "| far away | 8.00 |  | 4.00 | 1.0 |" in page
     # Ours compile before anything is timed.
     assert "| ours | 2.00 | 2.00-2.00 | 1.00 | 10.0 |" in page
@@ -99,25 +97,22 @@ def test_cells_are_measured_once_and_written(prior, posts, fake, tmp_path):
     assert (tmp_path / "bench.png").stat().st_size > 10_000
 
 
-def test_a_small_comparison(prior, request, tmp_path):
+def test_a_small_comparison(prior, tmp_path):
     """The comparison itself, on the problem with one mode."""
-    published = request.config.rootpath / "docs" / "results" / "references.safetensors"
-    truth = read_references(published, prior)
     methods = ["latentuq", "laplace"]
     path = tmp_path / "bench.json"
-    cells = run_bench(prior, truth, path, methods, ["blur"], 1)
+    cells = run_bench(Plan(prior, read_references(DRAWS, prior), methods, ["blur"], 1), path)
     ours, laplace = (cells[f"{method} blur 0"] for method in methods)
-    assert ours["verdict"] in ("reliable", "refined")
+    assert not is_unreliable(ours)
     assert ours["ess"] > 300
     assert cells["compiling blur"]["seconds"] >= 0
     assert abs(ours["evidence_gap"]) < 0.15
     assert ours["two_sample_accuracy"] < 0.58
     assert abs(laplace["evidence_gap"]) > abs(ours["evidence_gap"])
     assert laplace["two_sample_accuracy"] > ours["two_sample_accuracy"] + 0.1
-    setup = json.loads(path.read_text())["setup"]
-    page = write_page(cells, setup, tmp_path, "a command").read_text()
+    page = write_bench(cells, read_file(path)[0], tmp_path, "a command").read_text()
     assert "model error\n`low-rank`" in page
-    assert f"1 {ours['verdict']}" in page
+    assert f"1 {verdict_word(ours)}" in page
 
 
 def test_the_page_shows_stages_and_growth(tmp_path):
@@ -135,7 +130,7 @@ def test_the_page_shows_stages_and_growth(tmp_path):
         "starts 64": grown,
     }
     setup = {"model": "m", "model_checksum": "0123456789abcdef", "model_error": "low-rank"}
-    page = write_page(cells, setup, tmp_path, "a command").read_text()
+    page = write_bench(cells, setup, tmp_path, "a command").read_text()
     # 0.4 million evaluations of 0.25 MFLOP in 2 s are 50 GFLOP/s.
     assert (
         "| `blur` | 2.00 | 0.50 | 0.00 | 1.50 | 0.00 | 1 refined, 1 unreliable | 0.61 | 812 | 50% |"
@@ -157,7 +152,7 @@ def test_the_page_holds_times_against_the_bars(tmp_path):
         "miwae blur 0": run | {"seconds": 2.0, "evidence_gap": -7.0, "two_sample_accuracy": 0.9},
     }
     setup = {"model": "m", "model_checksum": "0123456789abcdef", "model_error": "low-rank"}
-    page = write_page(cells, setup, tmp_path, "a command").read_text()
+    page = write_bench(cells, setup, tmp_path, "a command").read_text()
     assert "| paper's Adam recipe, batched | 3 | 2.5 |" in page
     # Nine runs have the error of one of ours; with a shared plan they cost five calls.
     assert "| SMC from the prior, at equal error | 10 | 20.0 |" in page
@@ -167,33 +162,27 @@ def test_the_page_holds_times_against_the_bars(tmp_path):
     assert "ours are smaller in 2 of 4" in page
 
 
-def test_scaling_cells_are_measured_once(prior):
-    seen = {}
-    known = {f"dimension {dim}": {} for dim in DIMENSIONS} | {f"size {size}": {} for size in SIZES}
-    known |= {f"starts {starts}": {} for starts in STARTS}
-    measure_scaling(prior, known, seen.__setitem__)
-    assert list(seen) == ["machine"]
-    assert seen["machine"]["matmul_gflops"] > 0
+def test_what_a_pass_costs(prior):
+    machine = measure_machine(prior)
+    assert machine["matmul_gflops"] > 0
     # Decoder and flow have about half a million weights, each multiplied and added once; the last
     # 0.4 million of these operations make pixels, of which few are data.
-    cost = seen["machine"]["forward_mflop"]
+    cost = machine["forward_mflop"]
     assert 0.8 < cost["blur"] < 2
     assert 0.3 < cost["blur"] - cost["sparse95"] < 0.4
 
 
+def test_how_the_cost_grows(prior):
+    jobs = scaling_jobs(prior)
+    assert len(jobs) == 1 + 4 + 2 + 3
+    solved, searched = jobs["dimension 2"]({}), jobs["starts 64"]({})
+    assert {"seconds", "forward_equivalents", "modes"} <= {*solved} & {*searched}
+    assert verdict_word(solved) in ("reliable", "refined", "unreliable")
+
+
 def test_what_is_unknown_is_named(prior, fake, tmp_path):
     with pytest.raises(UserError, match="no 'nuts' to compare; there are latentuq"):
-        run_bench(prior, {}, tmp_path / "b.json", ["nuts"], ["blur"], 1)
-
-
-def test_files_of_something_else_are_refused(prior, tmp_path):
-    path = tmp_path / "bench.json"
-    path.write_text("{}")
-    with pytest.raises(UserError, match="not a file of `latentuq bench`"):
-        read_cells(path, {})
-    path.write_text(json.dumps({"setup": {"seed": 1}, "cells": {}}))
-    with pytest.raises(UserError, match="another model, seed or setting"):
-        read_cells(path, {"seed": 2})
+        run_bench(Plan(prior, {}, ["nuts"], ["blur"], 1), tmp_path / "b.json")
 
 
 def test_draws_that_are_not_numbers_are_as_bad_as_can_be(posts):
@@ -243,13 +232,12 @@ def test_weights_are_held_against_the_masses(posts):
         assert found["weight_gap"] == pytest.approx(off, abs=1e-5)
 
 
-def test_published_references_can_be_read(prior, request):
-    path = request.config.rootpath / "docs" / "results" / "references.safetensors"
-    found = read_references(path, prior)
+def test_published_references_can_be_read(prior):
+    found = read_references(DRAWS, prior)
     assert len(found) == 16
     assert {corruption for corruption, _ in found} == set(EXPERIMENTS)
     with pytest.raises(UserError, match="another model"):
-        read_references(path, lu.load_prior("fashion-mnist"))
+        read_references(DRAWS, lu.load_prior("fashion-mnist"))
 
 
 def test_every_method_has_a_title_and_a_marker_of_its_own():

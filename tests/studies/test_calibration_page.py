@@ -1,10 +1,9 @@
-import json
-
 import numpy as np
 import pytest
 
+from latentuq.core.cells import write_cells
 from latentuq.core.errors import UserError
-from studies.calibration_page import write_page
+from studies.calibration_page import write_calibration
 
 GROUPS = ("hidden", "uncertain", "black", "inked", "uncertain_inked")
 MODEL = {"model": "m", "model_checksum": "0123456789abcdef", "seed": 0}
@@ -33,7 +32,11 @@ def write_study(folder, kind, method="latentuq", error="low-rank", n=30):
         rows.append(row)
     study = {"kind": kind, "corruption": "blur", "model_error": error, "method": method}
     path = folder / f"{kind}-blur-{error}-{method}.json"
-    path.write_text(json.dumps({"setup": {"study": study} | MODEL, "rows": rows}))
+    write_rows(path, {"study": study} | MODEL, rows)
+
+
+def write_rows(path, setup, rows):
+    write_cells(path, setup, {str(number): row for number, row in enumerate(rows)})
 
 
 def test_the_page_shows_what_the_rows_say(tmp_path):
@@ -47,8 +50,8 @@ def test_the_page_shows_what_the_rows_say(tmp_path):
     other = {"set": "garments", "verdict": "unreliable", "p_value": 0.001, "log_evidence": 0.0}
     rows = [row] * 20 + [other] * 20
     setup = MODEL | {"study": "alarms", "model_error": "low-rank"}
-    (folder / "alarms-low-rank.json").write_text(json.dumps({"setup": setup, "rows": rows}))
-    page = write_page(folder, tmp_path / "calibration.md").read_text()
+    write_rows(folder / "alarms-low-rank.json", setup, rows)
+    page = write_calibration(folder, tmp_path / "calibration.md", "a command").read_text()
     assert page.count("80.0 ± 0.0") >= 4
     assert "| simulated `blur` | mean-field | 20 |" in page
     assert "| simulated `blur` | latentuq | 20 |" in page
@@ -60,8 +63,8 @@ def test_the_page_shows_what_the_rows_say(tmp_path):
 
 def test_an_empty_folder_and_a_strange_file_are_named(tmp_path):
     with pytest.raises(UserError, match="no rows of a study"):
-        write_page(tmp_path, tmp_path / "page.md")
-    (tmp_path / "strange.json").write_text('{"rows": [3]}')
+        write_calibration(tmp_path, tmp_path / "page.md", "a command")
+    (tmp_path / "strange.json").write_text('{"setup": {"study": 3}, "cells": {}}')
     with pytest.raises(UserError, match=r"strange\.json is not a file of a calibration study"):
-        write_page(tmp_path, tmp_path / "page.md")
+        write_calibration(tmp_path, tmp_path / "page.md", "a command")
     assert not (tmp_path / "page.md").exists()

@@ -19,7 +19,6 @@ from latentuq.problem.experiments import EXPERIMENTS, make_problem
 from latentuq.report.collect import collect
 from latentuq.report.figures import draw_gallery
 from latentuq.report.index import Entry, make_index
-from latentuq.report.words import first_word
 from latentuq.report.write import Background, stamp, write_report, write_summary
 
 # Draws that the classifier reads.
@@ -114,7 +113,7 @@ def _make_report(
     folder.mkdir()
     facts = write_report(folder, post, content, background) | {"digits": digits}
     write_summary(folder, facts)
-    entry = Entry(name, experiment.summary, " ".join(notes), first_word(post), content)
+    entry = Entry(name, experiment.summary, " ".join(notes), post.verdict, content)
     return DemoReport(entry, facts, post)
 
 

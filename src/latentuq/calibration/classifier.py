@@ -87,9 +87,9 @@ def train_classifier(
         key: Randomness.
         prior: A trained prior, with an encoder.
         images: Clean training images.
-        labels: Their classes.
-        epochs: Passes over them.
-        noise: Standard deviation of what is added.
+        labels: The classes of the images.
+        epochs: The number of passes over the images.
+        noise: The standard deviation of the noise that is added.
     """
     import optax
 

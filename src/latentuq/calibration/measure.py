@@ -16,10 +16,10 @@ LEVELS = (0.5, 0.8, 0.9, 0.95)
 """Central intervals whose coverage is counted."""
 
 BINS = 20
-"""Of the histograms of ranks."""
+"""The number of bins of the histograms of ranks."""
 
 DRAWS = 400
-"""Of the posterior, per problem."""
+"""The number of posterior draws of each problem."""
 
 # Pixels are uncertain above this posterior standard deviation: most of an image is black for sure.
 _UNCERTAIN = 0.05
@@ -30,8 +30,8 @@ class Truth(NamedTuple):
 
     Attributes:
         x: The clean image.
-        u: Its base variable, if the model made it.
-        label: Its class, if it has one.
+        u: The base variable of the image, if the model made it.
+        label: The class of the image, if it has one.
     """
 
     x: Float[np.ndarray, "*shape"]

@@ -108,10 +108,10 @@ class Reliability(NamedTuple):
     """Stated against observed probabilities, bin by bin.
 
     Attributes:
-        stated: Mean stated probability of each bin.
-        observed: Fraction of its events that happened.
-        counts: Events in each bin.
-        error: Expected calibration error: mean gap, weighted by counts.
+        stated: The mean stated probability of each bin.
+        observed: The fraction of the bin's events that happened.
+        counts: The number of events in each bin.
+        error: The expected calibration error, which is the mean gap weighted by counts.
     """
 
     stated: Float[np.ndarray, " bins"]
@@ -126,9 +126,9 @@ def reliability(
     """Compares stated probabilities with what happened, in bins of equal width.
 
     Args:
-        stated: Probabilities.
-        happened: 1 where the event happened, 0 where not, or its own probability.
-        bins: How many; empty ones are left out.
+        stated: The stated probabilities.
+        happened: 1 where the event happened, 0 where not, or the probability that it did.
+        bins: The number of bins; empty ones are left out.
     """
     stated, happened = np.asarray(stated, float), np.asarray(happened, float)
     place = np.minimum((stated * bins).astype(int), bins - 1)

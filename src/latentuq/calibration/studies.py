@@ -4,7 +4,7 @@ import hashlib
 import json
 import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,19 +16,17 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from latentuq.calibration.measure import DRAWS, Truth, measure_draws
-from latentuq.core.cells import commit, read_results
+from latentuq.core.cells import Cells, commit, job, run_cells
 from latentuq.core.errors import UserError
 from latentuq.core.files import atomic_path, make_folder
 from latentuq.likelihood.noise import GaussianNoise
 from latentuq.posterior import Posterior, solve
 from latentuq.prior import GenerativePrior
+from latentuq.prior.model_error import LOW_RANK
 from latentuq.problem import InverseProblem
 from latentuq.problem.experiments import EXPERIMENTS, SHAPE
-from studies.baselines import BaselineResult
-from studies.baselines.laplace_mixture import laplace_mixture
-from studies.baselines.svi import Family, svi
 
-STUDIES = ("simulated", "real")
+KINDS = ("simulated", "real")
 LOOKED_AT = ((0, 1100), (5000, 5100))
 """Ranges of test images that had a part in making the method."""
 
@@ -37,13 +35,13 @@ CHOSEN_ON = slice(2000, 2300)
 
 
 class Study(NamedTuple):
-    """What a file of rows is about.
+    """What a file of results is about.
 
     Attributes:
-        kind: "simulated": data drawn from the model; "real": test images of a dataset.
+        kind: "simulated" for data drawn from the model, "real" for test images of a dataset.
         corruption: A name in `EXPERIMENTS`.
-        model_error: Which of the prior's estimates is in use.
-        method: What draws from the posterior.
+        model_error: The name of the prior's model error that is in use.
+        method: The name of what draws from the posterior.
     """
 
     kind: str
@@ -63,16 +61,17 @@ class Case(NamedTuple):
     truth: Truth
 
 
-def check_study(study: Study, prior: GenerativePrior) -> None:
-    """Raises a `UserError` for a study that does not exist."""
-    for value, known, what in (
-        (study.kind, STUDIES, "study"),
-        (study.corruption, tuple(EXPERIMENTS), "corruption"),
-        (study.method, tuple(METHODS), "method"),
-    ):
-        if value not in known:
-            raise UserError(f"There is no {what} {value!r}; there are {', '.join(known)}.")
-    prior.with_model_error(study.model_error)
+Inferred = tuple[Float[Array, "n dim"], dict[str, Any]]
+"""Draws of a posterior, and what its row keeps besides the measures of the draws."""
+
+Infer = Callable[[Key[Array, ""], Case], Inferred]
+
+
+def infer_posterior(key: Key[Array, ""], case: Case) -> Inferred:
+    """Solves a case with latentuq."""
+    solve_key, draw_key = jax.random.split(key)
+    post = solve(solve_key, case.problem)
+    return post.sample(draw_key, DRAWS), describe_posterior(post, case.truth)
 
 
 def run_study(
@@ -81,20 +80,30 @@ def run_study(
     problems: int,
     folder: Path,
     seed: int = 0,
-    report: Callable[[int, dict[str, Any]], None] = lambda done, row: None,
-) -> Path:
+    report: Callable[[str, dict[str, Any]], None] = lambda name, row: None,
+    infer: Infer = infer_posterior,
+) -> Cells:
     """Measures problems until there are enough, and saves each as it finishes.
 
     Args:
         study: What to measure.
         prior: A trained prior.
-        problems: How many rows the file shall have.
-        folder: Where the file is or will be.
-        seed: Of the problems and of the inference.
-        report: Called with the number of rows and the last of them.
+        problems: The number of problems that the file shall have.
+        folder: The folder of the file, which is named after the study.
+        seed: The seed of the problems and of the inference.
+        report: This is called with the number of each new problem and its row.
+        infer: What draws from the posterior, named by `study.method`.
+
+    Returns:
+        The rows of the study by the number of the problem.
     """
-    check_study(study, prior)
-    path = folder / f"{study.name}.json"
+    for value, known, what in (
+        (study.kind, KINDS, "study"),
+        (study.corruption, EXPERIMENTS, "corruption"),
+    ):
+        if value not in known:
+            raise UserError(f"There is no {what} {value!r}; there are {', '.join(known)}.")
+    prior = prior.with_model_error(study.model_error)
     setup = {
         "study": study._asdict(),
         "model": prior.card.name,
@@ -102,30 +111,31 @@ def run_study(
         "seed": seed,
     }
     if study.kind == "real":
-        setup["looked_at"] = [list(each) for each in LOOKED_AT]
-    rows = read_rows(path, setup)
-    prior = prior.with_model_error(study.model_error)
-    cases = make_cases(study, prior, seed)
-    infer = METHODS[study.method]
-    for number, case in enumerate(cases):
-        if len(rows) >= problems:
-            return path
-        if number < len(rows):
-            continue
+        setup["looked_at"] = LOOKED_AT
+    make_case = make_cases(study, prior, seed)
+
+    def measure(number: int) -> dict[str, Any]:
+        case = make_case(number)
         solve_key, measure_key = jax.random.split(jax.random.fold_in(jax.random.key(seed), number))
         cached = folder / "draws" / f"{study.name}-{seed}-{number}.npz"
-        stamp = _stamp(case, setup["model_checksum"])
+        stamp = _stamp(case, prior.card.checksum)
         draws, facts = _inferred(cached, stamp, partial(infer, solve_key, case))
-        row = measure_draws(measure_key, case.problem, draws, case.truth)
-        rows.append(facts | row)
-        write_rows(path, setup, rows)
-        report(len(rows), rows[-1])
-    raise UserError(f"The study {study.name} has only {len(rows)} problems, not {problems}.")
+        return facts | measure_draws(measure_key, case.problem, draws, case.truth)
+
+    jobs = {str(number): job(measure, number) for number in range(problems)}
+    return run_cells(folder / f"{study.name}.json", setup, jobs, report)
 
 
-def _inferred(
-    path: Path, stamp: str, infer: Callable[[], tuple[Float[Array, "n dim"], dict[str, Any]]]
-) -> tuple[Float[Array, "n dim"], dict[str, Any]]:
+def default_model_error(prior: GenerativePrior, kind: str) -> str:
+    """The model error that a kind of study takes unless it is told.
+
+    Under the low-rank one alone, likelihood and simulation are one Gaussian, which ranks need.
+    """
+    exact = kind == "simulated" and LOW_RANK in prior.model_errors
+    return LOW_RANK if exact else prior.model_error_name
+
+
+def _inferred(path: Path, stamp: str, infer: Callable[[], Inferred]) -> Inferred:
     """Draws and facts of one posterior, from a file if it has been computed before.
 
     So new measures need no new inference. The facts say by which commit the draws were made.
@@ -136,55 +146,49 @@ def _inferred(
             if facts.pop("stamp") == stamp:
                 return jnp.asarray(saved["draws"]), facts
     except (OSError, ValueError, KeyError, zipfile.BadZipFile):
-        pass  # Not there, or not whole: it is computed.
+        pass  # The file is not there, or not whole: the posterior is computed.
     start = time.perf_counter()
     draws, facts = infer()
     facts |= {"seconds": round(time.perf_counter() - start, 2), "commit": commit()}
     make_folder(path.parent)
     with atomic_path(path) as temporary, open(temporary, "wb") as file:
-        text = json.dumps(facts | {"stamp": stamp})
-        np.savez(file, draws=np.asarray(draws), facts=text)
+        np.savez(file, draws=np.asarray(draws), facts=json.dumps(facts | {"stamp": stamp}))
     return draws, facts
 
 
 def _stamp(case: Case, checksum: str) -> str:
-    """Of the data, the model and the density that a posterior belongs to."""
+    """A digest of the data, the model and the density that a posterior belongs to."""
     digest = hashlib.sha256(checksum.encode())
     digest.update(np.asarray(case.problem.y).tobytes())
     digest.update(np.asarray(_log_density_at_zero(case.problem)).tobytes())
     return digest.hexdigest()
 
 
-def read_rows(path: Path, setup: dict[str, Any]) -> list[dict[str, Any]]:
-    """The rows of a study's file; none if it does not exist."""
-    return read_results(path, setup, "rows", "a calibration study") or []
-
-
-def write_rows(path: Path, setup: dict[str, Any], rows: list[dict[str, Any]]) -> None:
-    """Writes a study's file, one row to a line."""
-    lines = ",\n".join(json.dumps(row) for row in rows)
-    with atomic_path(path) as temporary:
-        temporary.write_text(f'{{"setup": {json.dumps(setup)},\n"rows": [\n{lines}\n]}}\n')
-
-
-def make_cases(study: Study, prior: GenerativePrior, seed: int) -> Iterator[Case]:
-    """The problems of a study, one after the other; they do not depend on its method."""
+def make_cases(study: Study, prior: GenerativePrior, seed: int) -> Callable[[int], Case]:
+    """The problems of a study by their numbers; they do not depend on its method."""
     base = blank_problem(prior, study.corruption)
     keys = jax.random.key(seed + 1)
+
+    def simulated(number: int) -> Case:
+        drawn = _simulate(jax.random.fold_in(keys, number), base)
+        return Case(base.with_data(drawn.y), Truth(np.asarray(drawn.x), np.asarray(drawn.u)))
+
     if study.kind == "simulated":
-        number = 0
-        while True:
-            drawn = _simulate(jax.random.fold_in(keys, number), base)
-            truth = Truth(np.asarray(drawn.x), np.asarray(drawn.u))
-            yield Case(base.with_data(drawn.y), truth)
-            number += 1
+        return simulated
     from latentuq.data import load_dataset
 
     data = load_dataset("mnist")
-    for number in unseen_images(len(data.test_images)):
-        x = np.asarray(data.test_images[number], np.float32)
-        y = corrupted(jax.random.fold_in(keys, number), base, x)
-        yield Case(base.with_data(y), Truth(x, label=int(data.test_labels[number])))
+    order = unseen_images(len(data.test_images))
+
+    def real(number: int) -> Case:
+        if number >= len(order):
+            raise UserError(f"The study {study.name} has only {len(order)} problems.")
+        image = order[number]
+        x = np.asarray(data.test_images[image], np.float32)
+        y = corrupted(jax.random.fold_in(keys, image), base, x)
+        return Case(base.with_data(y), Truth(x, label=int(data.test_labels[image])))
+
+    return real
 
 
 def unseen_images(count: int) -> list[int]:
@@ -224,17 +228,11 @@ def _log_density_at_zero(problem):
     return problem.log_density(jnp.zeros(problem.dim))
 
 
-def _solve(key: Key[Array, ""], case: Case) -> tuple[Float[Array, "n dim"], dict[str, Any]]:
-    solve_key, draw_key = jax.random.split(key)
-    post = solve(solve_key, case.problem)
-    return post.sample(draw_key, DRAWS), describe(post, case.truth)
-
-
-def describe(post: Posterior, truth: Truth) -> dict[str, Any]:
+def describe_posterior(post: Posterior, truth: Truth) -> dict[str, Any]:
     """What a row keeps of a posterior."""
     d = post.diagnostics
     facts = {
-        "verdict": post.verdict.split(":")[0],
+        "verdict": str(post.verdict),
         "log_evidence": round(post.log_evidence, 3),
         "khat": round(d.khat, 3),
         "ess": round(d.ess),
@@ -248,32 +246,3 @@ def describe(post: Posterior, truth: Truth) -> dict[str, Any]:
         at_truth = post.responsibilities(jnp.asarray(truth.u))
         facts["mode_of_truth"] = [round(float(share), 4) for share in at_truth[:4]]
     return facts
-
-
-def _laplace(key: Key[Array, ""], case: Case) -> tuple[Float[Array, "n dim"], dict[str, Any]]:
-    solve_key, draw_key = jax.random.split(key)
-    modes = solve(solve_key, case.problem, budget="preview").modes
-    return _drawn(laplace_mixture(draw_key, case.problem.log_density, modes, draws=DRAWS))
-
-
-def _svi(
-    family: Family, key: Key[Array, ""], case: Case
-) -> tuple[Float[Array, "n dim"], dict[str, Any]]:
-    problem = case.problem
-    return _drawn(svi(key, problem.log_density, problem.dim, family=family, draws=DRAWS))
-
-
-def _drawn(result: BaselineResult) -> tuple[Float[Array, "n dim"], dict[str, Any]]:
-    facts = {
-        "log_evidence": round(result.log_evidence or np.nan, 3),
-        "forward_equivalents": result.forward_equivalents,
-    }
-    return jnp.asarray(result.draws), facts
-
-
-METHODS: dict[str, Callable[..., Any]] = {
-    "latentuq": _solve,
-    "laplace": _laplace,
-    "mean-field": partial(_svi, "mean-field"),
-    "full-rank": partial(_svi, "full-rank"),
-}

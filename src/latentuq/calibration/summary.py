@@ -1,5 +1,6 @@
 """From the rows of a study to what they say: p-values, coverage, scores, reliability."""
 
+import re
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,8 +23,8 @@ class Uniformity(NamedTuple):
     """P-values of what should be uniform, each corrected for their number.
 
     Attributes:
-        ranks: One per latent dimension; none where the truth has no u.
-        tarp: Of the TARP ranks in image space.
+        ranks: The p-value of each latent dimension; there are none where the truth has no u.
+        tarp: The p-value of the TARP ranks in image space.
     """
 
     ranks: Float[np.ndarray, " dim"]
@@ -31,7 +32,7 @@ class Uniformity(NamedTuple):
 
     @property
     def least(self) -> float:
-        """The smallest."""
+        """The smallest of all p-values."""
         return float(np.min([*self.ranks, self.tarp]))
 
 
@@ -95,7 +96,7 @@ def mode_reliability(rows: Rows, least: float = 0.0) -> Reliability:
     """Weights of modes against how often they hold the truth.
 
     Args:
-        rows: Of a study of simulated data.
+        rows: The rows of a study of simulated data.
         least: Weights below it, or above 1 - it, are left out: they are many, and easily right.
     """
     stated = np.concatenate([row["weights"] for row in rows])
@@ -149,6 +150,15 @@ def describe(rows: Rows) -> dict[str, Any]:
         facts["calibration error of weights"] = round(mode_reliability(rows).error, 4)
         facts["p-value of weights"] = round(check_weights(rows), 4)
     if "verdict" in rows[0]:
-        verdicts = [row["verdict"] for row in rows]
-        facts["unreliable"] = verdicts.count("unreliable")
+        facts["unreliable"] = sum(map(is_unreliable, rows))
     return facts
+
+
+def verdict_word(row: dict[str, Any]) -> str:
+    """The word that a row's verdict starts with, which says whether to trust the posterior."""
+    return re.split(r"\W", row.get("verdict", ""), maxsplit=1)[0]
+
+
+def is_unreliable(row: dict[str, Any]) -> bool:
+    """Whether a row's posterior should not be trusted, by its own verdict."""
+    return verdict_word(row) == "unreliable"

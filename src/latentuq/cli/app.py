@@ -3,14 +3,12 @@
 import typer
 
 from latentuq.cli import (
-    bench,
     calibrate,
     data,
     demo,
     models,
     problem,
     reconstruct,
-    reproduce,
     train,
 )
 
@@ -25,8 +23,6 @@ app.command()(models.models)
 app.command()(problem.problem)
 app.command()(reconstruct.reconstruct)
 app.command()(demo.demo)
-app.command()(reproduce.reproduce)
-app.command()(bench.bench)
 app.command()(calibrate.calibrate)
 
 

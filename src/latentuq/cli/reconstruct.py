@@ -50,7 +50,6 @@ def reconstruct(
     from latentuq.app.reconstruct import reconstruct as run
     from latentuq.core.compilation import keep_compiled
     from latentuq.problem.specification import Specification
-    from latentuq.report.words import give_advice
 
     keep_compiled()
     request = Request(
@@ -72,7 +71,7 @@ def reconstruct(
         typer.echo(json.dumps(report.facts))
         return
     typer.echo(report.posterior.summary())
-    for advice in give_advice(report.posterior):
+    for advice in report.posterior.verdict.advice:
         typer.echo(f"- {advice}")
     if report.noise_level is not None:
         typer.echo(f"noise {report.noise_level}")

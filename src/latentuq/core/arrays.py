@@ -30,6 +30,13 @@ def read_finite(values: object, name: str) -> Float[np.ndarray, "..."]:
     return given
 
 
+def read_count(n: object) -> int:
+    """Reads a number of draws, which must be a positive integer."""
+    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
+        raise UserError(f"The number of draws must be a positive integer, not {n!r}.")
+    return int(n)
+
+
 def to_device(
     values: Shaped[ArrayLike, "..."] | list[float], dtype: np.dtype | None = None
 ) -> Shaped[Array, "..."]:

@@ -1,53 +1,118 @@
-"""JSON files of results that grow cell by cell and know what they were measured with."""
+"""Results that are measured cell by cell and saved as they come, so that a run can go on later."""
 
 import functools
 import json
 import subprocess
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from latentuq.core.errors import UserError
+from latentuq.core.files import atomic_path, make_folder
+
+Cells = dict[str, dict[str, Any]]
+"""What has been measured, by name."""
+
+Job = Callable[[Cells], dict[str, Any]]
+"""Measures a cell; it is given all cells that there are so far."""
 
 
-def read_results(path: Path, setup: dict[str, Any], part: str, kind: str) -> Any | None:
-    """What an earlier run has saved; None if there was none.
+def run_cells(
+    path: Path,
+    setup: dict[str, Any],
+    jobs: Mapping[str, Job],
+    report: Callable[[str, dict[str, Any]], None] = lambda name, cell: None,
+) -> Cells:
+    """Runs the jobs whose cells are missing and saves the file after each of them.
+
+    A cell gets the commit that measured it and how many seconds that took, unless the job says so
+    itself.
 
     Args:
-        path: The file.
-        setup: What the results depend on; they must not be mixed with those of another.
-        part: Name of the results in the file.
-        kind: What the file is, for messages.
+        path: The JSON file of the cells; its folder is made if it is missing.
+        setup: Everything that all cells depend on.
+        jobs: The cells by name, in an order in which what one needs comes before it.
+        report: This is called with the name and the contents of each new cell.
+
+    Returns:
+        All cells of the file, those of earlier runs first.
+
+    Raises:
+        UserError: The file is no file of cells, is of another setup, or cannot be written.
+    """
+    cells = read_cells(path, setup)
+    make_folder(path.parent)
+    stamp = commit()
+    for name, job in jobs.items():
+        if name in cells:
+            continue
+        start = time.perf_counter()
+        # JSON knows neither infinities nor NaN: they become null.
+        cell = json.loads(json.dumps(job(cells)), parse_constant=lambda _: None)
+        seconds = round(time.perf_counter() - start, 2)
+        cells[name] = cell | {"seconds": seconds, "commit": stamp} | cell
+        write_cells(path, setup, cells)
+        report(name, cells[name])
+    return cells
+
+
+def job(measure: Callable[..., dict[str, Any]], *arguments: Any) -> Job:
+    """A job that calls a function with these arguments and needs no other cells."""
+    return lambda _: measure(*arguments)
+
+
+def read_cells(path: Path, setup: dict[str, Any] | None = None) -> Cells:
+    """Reads the cells of a file; there are none if it does not exist.
+
+    Args:
+        path: The JSON file.
+        setup: What the cells must have been measured with; None takes any.
     """
     if not path.exists():
-        return None
-    try:
-        contents = json.loads(path.read_text())
-        found, results = contents["setup"], contents[part]
-    except (ValueError, KeyError, TypeError):
-        raise UserError(f"{path} is not a file of {kind}.") from None
-    if found != setup:
+        return {}
+    found, cells = read_file(path)
+    if setup is not None and found != json.loads(json.dumps(setup)):
         raise UserError(
             f"{path} is of another model, seed or setting; remove it, or choose another folder."
         )
-    return results
+    return cells
+
+
+def read_file(path: Path) -> tuple[dict[str, Any], Cells]:
+    """Reads a file of cells that exists: its setup and its cells."""
+    try:
+        contents = json.loads(path.read_text())
+        setup, cells = contents["setup"], contents["cells"]
+        if all(isinstance(each, dict) for each in (setup, cells, *cells.values())):
+            return setup, cells
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        pass
+    raise UserError(f"{path} is not a file of saved results.")
+
+
+def write_cells(path: Path, setup: dict[str, Any], cells: Cells) -> None:
+    """Writes a file of cells, with one line for each cell."""
+    lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(cell)}" for name, cell in cells.items())
+    with atomic_path(path) as temporary:
+        temporary.write_text(f'{{"setup": {json.dumps(setup)},\n"cells": {{\n{lines}\n}}}}\n')
 
 
 @functools.cache
 def commit() -> str:
-    """The commit of this package's checkout, with "-dirty" where its code differs from it.
+    """The commit of this checkout, with "-dirty" where its code differs from it.
 
-    "unknown" where it is not a checkout: an installed package may lie in somebody else's. Read
-    once, at the start: others may commit while this runs.
+    It is "unknown" where this is not a checkout: an installed package may lie in somebody else's.
+    It is read once, at the start, because others may commit while this runs.
     """
-    here = Path(__file__).parent
+    package = Path(__file__).parents[1]
     try:
-        top = Path(_git(here, "rev-parse", "--show-toplevel"))
-        if top / "src" / "latentuq" != here:
+        top = Path(_git(package, "rev-parse", "--show-toplevel"))
+        if top / "src" / "latentuq" != package:
             return "unknown"
-        changed = _git(here, "status", "--porcelain", "--", ".")
-        return _git(here, "rev-parse", "--short", "HEAD") + ("-dirty" if changed else "")
-    except (OSError, subprocess.CalledProcessError):  # No git, or no repository.
+        changed = _git(top, "status", "--porcelain", "--", "src", "studies")
+        return _git(top, "rev-parse", "--short", "HEAD") + ("-dirty" if changed else "")
+    except (OSError, subprocess.CalledProcessError):  # There is no git, or no repository.
         return "unknown"
 
 
@@ -57,6 +122,6 @@ def _git(folder: Path, *words: str) -> str:
 
 
 def commits(cells: Iterable[dict[str, Any]]) -> str:
-    """Those that measured some cells, in words."""
+    """The commits that measured some cells, in words."""
     found = sorted({cell.get("commit", "unknown") for cell in cells})
     return f"commit{'s' if len(found) > 1 else ''} {', '.join(found)}"

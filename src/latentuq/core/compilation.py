@@ -13,13 +13,14 @@ import equinox as eqx
 import jax
 from jax.core import Tracer
 
-from latentuq.core.cache import cache_dir
-
 Inputs = ParamSpec("Inputs")
 Result = TypeVar("Result")
 
-MOST_PROGRAMS = 160
-"""Programs that stay in memory. Each takes about sixty of the kernel's 65,530 memory maps."""
+MOST_PROGRAMS = 96
+"""Programs that stay in memory.
+
+Each takes some 5 MB and 160 of the kernel's 65,530 memory maps; one inference needs about a dozen.
+"""
 
 _EVENTS = (
     "/jax/core/compile/jaxpr_trace_duration",
@@ -92,6 +93,9 @@ def keep_compiled() -> None:
     """
     if os.environ.get("JAX_COMPILATION_CACHE_DIR"):
         return
+    # Only commands keep programs on disk: all else that compiles knows no directories.
+    from latentuq.core.cache import cache_dir
+
     folder = cache_dir() / "compiled"
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -5,7 +5,7 @@ and all that is done element by element stay on one. Programs that run at the sa
 
 They must not decompose batches of matrices: jaxlib divides such a batch among the very threads that
 wait for it, and two programs that do so at the same time may wait for ever. Nor must they call back
-into Python, where they would meet. `one_core` is for densities that might.
+into Python, where they would meet. `waits` finds programs that do; `one_core` is for them.
 """
 
 import os
@@ -13,21 +13,40 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TypeVar
+from typing import Any, TypeVar
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
 
-# Each thread has a batch of decoded images in memory.
+# The number of threads is bounded because each has a batch of decoded images in memory.
 _MOST_THREADS = 8
+# The operations that jaxlib leaves to LAPACK, or to others.
+_WAITING = {
+    "cholesky",
+    "cholesky_update",
+    "eig",
+    "eigh",
+    "ffi_call",
+    "geqp3",
+    "geqrf",
+    "hessenberg",
+    "householder_product",
+    "lu",
+    "qr",
+    "schur",
+    "svd",
+    "triangular_solve",
+    "tridiagonal",
+    "tridiagonal_solve",
+}
 
 _alone = ContextVar("_alone", default=False)
 
 
 def on_cores(fn: Callable[[Part], Result], parts: Iterable[Part]) -> list[Result]:
-    """A function of each part, at the same time if there are cores enough.
+    """Calls a function with each part, at the same time if there are cores enough.
 
-    What the parts are must not depend on the number of cores: nor will the results.
+    The parts must not depend on the number of cores; then the results do not either.
     """
     import jax
 
@@ -50,7 +69,7 @@ def on_cores(fn: Callable[[Part], Result], parts: Iterable[Part]) -> list[Result
 
 @contextmanager
 def one_core(alone: bool = True) -> Iterator[None]:
-    """Inside, parts run one after another."""
+    """Makes all parts run one after another while the context is open."""
     before = _alone.set(alone or _alone.get())
     try:
         yield
@@ -58,8 +77,21 @@ def one_core(alone: bool = True) -> Iterator[None]:
         _alone.reset(before)
 
 
+def waits(jaxpr: Any) -> bool:
+    """Says whether a traced program has an operation that waits for other threads."""
+    if isinstance(jaxpr, tuple | list):
+        return any(waits(each) for each in jaxpr)
+    inner = getattr(jaxpr, "jaxpr", jaxpr)
+    return any(
+        equation.primitive.name in _WAITING
+        or "callback" in equation.primitive.name
+        or any(waits(value) for value in equation.params.values())
+        for equation in getattr(inner, "eqns", ())
+    )
+
+
 def available_cores() -> set[int]:
-    """Those that this process may use."""
+    """Returns the cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return os.sched_getaffinity(0)
     return set(range(os.cpu_count() or 1))

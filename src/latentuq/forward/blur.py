@@ -5,16 +5,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from latentuq.core.errors import UserError
 from latentuq.forward.operator import (
     Operator,
     Shape,
-    check_shape,
+    check_image,
     finite_float32,
     size,
-    with_fields,
 )
 
 # What lies beyond the border: nothing, the other side, or the mirror image (edge repeated).
@@ -61,19 +60,14 @@ class Blur(Operator):
         self.boundary = boundary
         self.input_shape = None
 
-    def bind(self, shape: Shape) -> "Blur":
-        if self.input_shape is not None:
-            check_shape(self, shape)
-            return self
-        if len(shape) != 2:
-            raise UserError(f"{self!r} needs a 2-D image, not one of shape {shape}.")
+    def check(self, shape: Shape) -> None:
+        check_image(self, shape)
         if self.psf.shape[0] > shape[0] or self.psf.shape[1] > shape[1]:
             largest = min(shape) - (min(shape) + 1) % 2
             raise UserError(
                 f"The blur kernel of {size(self.psf.shape)} pixels is larger than the image of"
                 f" {size(shape)}; give size={largest} or less."
             )
-        return with_fields(self, input_shape=shape)
 
     def apply(self, x: Float[Array, "height width"]) -> Float[Array, "height width"]:
         reach = [(length // 2, length // 2) for length in self.psf.shape]
@@ -81,13 +75,6 @@ class Blur(Operator):
         # XLA correlates; a convolution flips the kernel.
         kernel = jnp.flip(self.psf).astype(x.dtype)
         return jax.lax.conv(padded[None, None], kernel[None, None], (1, 1), "VALID")[0, 0]
-
-    def observed(self, shown: Bool[Array, "height width"]) -> Bool[Array, "height width"]:
-        return jnp.ones(shown.shape, bool)
-
-    @property
-    def disjoint(self) -> bool:
-        return False
 
     def input_shape_for(self, output_shape: Shape) -> Shape:
         return output_shape

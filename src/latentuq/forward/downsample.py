@@ -2,10 +2,10 @@
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from latentuq.core.errors import UserError
-from latentuq.forward.operator import Operator, Shape, check_shape, size, with_fields
+from latentuq.forward.operator import Operator, Shape, size
 
 
 class Downsample(Operator):
@@ -19,23 +19,16 @@ class Downsample(Operator):
             raise UserError(f"Downsample takes a whole number of pixels, 1 or more, not {n}.")
         self.n, self.input_shape = int(n), None
 
-    def bind(self, shape: Shape) -> "Downsample":
-        if self.input_shape is not None:
-            check_shape(self, shape)
-            return self
+    def check(self, shape: Shape) -> None:
         if any(length % self.n for length in shape):
             raise UserError(
                 f"Blocks of {self.n} pixels do not tile an image of {size(shape)} pixels; crop it"
                 " or choose a divisor of its sides."
             )
-        return with_fields(self, input_shape=shape)
 
     def apply(self, x: Float[Array, "*shape"]) -> Float[Array, "*data"]:
         blocks = [part for length in x.shape for part in (length // self.n, self.n)]
         return jnp.mean(x.reshape(blocks), axis=tuple(range(1, 2 * x.ndim, 2)))
-
-    def observed(self, shown: Bool[Array, "*shape"]) -> Bool[Array, "*data"]:
-        return jnp.ones([length // self.n for length in shown.shape], bool)
 
     @property
     def disjoint(self) -> bool:

@@ -1,18 +1,10 @@
 """Gain: one factor per pixel."""
 
 import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
-from latentuq.forward.operator import (
-    Operator,
-    Shape,
-    check_shape,
-    finite_float32,
-    size,
-    with_fields,
-)
+from latentuq.forward.operator import Operator, Shape, finite_float32, size
 
 
 class Gain(Operator):
@@ -25,22 +17,14 @@ class Gain(Operator):
         self.gain = finite_float32(gain, "The gain")
         self.input_shape = self.gain.shape or None
 
-    def bind(self, shape: Shape) -> "Gain":
-        if self.input_shape is None:
-            return with_fields(self, gain=jnp.broadcast_to(self.gain, shape), input_shape=shape)
-        check_shape(self, shape)
-        return self
-
     def apply(self, x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
         return self.gain * x
 
     def observed(self, shown: Bool[Array, "*shape"]) -> Bool[Array, "*shape"]:
         return shown
 
-    def pixels_of(
-        self, data: Int[np.ndarray, " n"]
-    ) -> tuple[Int[np.ndarray, " n"], Float[np.ndarray, " n"]]:
-        return data, np.asarray(self.gain, np.float64).ravel()[data]
+    def pixel_factors(self) -> Float[np.ndarray, "*shape"]:
+        return np.broadcast_to(np.asarray(self.gain, np.float64), self.input_shape or ())
 
     @property
     def disjoint(self) -> bool:

@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from latentuq.core.errors import UserError
-from latentuq.forward.operator import Operator, Shape, check_shape, size
+from latentuq.forward.operator import Operator, Shape, size
 
 # Relative; float32 sums over a few thousand pixels stay well below, real curvature well above.
 _LINEARITY_TOLERANCE = 1e-4
@@ -54,22 +54,8 @@ class LinearOperator(Operator):
         except Exception as error:
             raise UserError(f"JAX cannot transpose {self!r}: {error}") from error
 
-    def bind(self, shape: Shape) -> "LinearOperator":
-        check_shape(self, shape)
-        return self
-
     def apply(self, x: Float[Array, "*shape"]) -> Float[Array, "*data"]:
         return self.fn(x)
-
-    def observed(self, shown: Bool[Array, "*shape"]) -> Bool[Array, "*data"]:
-        return jnp.ones(self.output_shape, bool)
-
-    @property
-    def disjoint(self) -> bool:
-        return False
-
-    def input_shape_for(self, output_shape: Shape) -> Shape | None:
-        return self.input_shape
 
     def __repr__(self) -> str:
         name = getattr(self.fn, "__name__", type(self.fn).__name__)

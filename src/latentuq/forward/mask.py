@@ -6,10 +6,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
 from latentuq.core.errors import UserError
-from latentuq.forward.operator import Operator, Shape, check_shape, size
+from latentuq.forward.operator import Operator, Shape, check_image, size
 
 Interval = tuple[int, int]
 
@@ -35,20 +35,14 @@ class Mask(Operator):
         self.mask = jax.device_put(given != 0)
         self.input_shape = given.shape
 
-    def bind(self, shape: Shape) -> "Mask":
-        check_shape(self, shape)
-        return self
-
     def apply(self, x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
         return jnp.where(self.mask, x, 0.0)
 
     def observed(self, shown: Bool[Array, "*shape"]) -> Bool[Array, "*shape"]:
         return shown & self.mask
 
-    def pixels_of(
-        self, data: Int[np.ndarray, " n"]
-    ) -> tuple[Int[np.ndarray, " n"], Float[np.ndarray, " n"]]:
-        return data, np.asarray(self.mask, np.float64).ravel()[data]
+    def pixel_factors(self) -> Float[np.ndarray, "*shape"]:
+        return np.asarray(self.mask, np.float64)
 
     @property
     def disjoint(self) -> bool:
@@ -132,8 +126,7 @@ class RegionMask(MaskPattern):
         self.input_shape = None
 
     def mask_for(self, shape: Shape) -> Bool[np.ndarray, "*shape"]:
-        if len(shape) != 2:
-            raise UserError(f"{self!r} needs a 2-D image, not one of shape {shape}.")
+        check_image(self, shape)
         mask = np.ones(shape, bool)
         slices = []
         for name, interval, length in zip(

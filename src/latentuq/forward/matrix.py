@@ -4,17 +4,10 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from latentuq.core.errors import UserError
-from latentuq.forward.operator import (
-    Operator,
-    Shape,
-    check_shape,
-    finite_float32,
-    size,
-    with_fields,
-)
+from latentuq.forward.operator import Operator, Shape, finite_float32, size
 
 
 class Matrix(Operator):
@@ -45,17 +38,13 @@ class Matrix(Operator):
         self.matrix_shape = (int(shape[0]), int(shape[1]))
         self.input_shape = None
 
-    def bind(self, shape: Shape) -> "Matrix":
-        if self.input_shape is not None:
-            check_shape(self, shape)
-            return self
+    def check(self, shape: Shape) -> None:
         pixels = int(np.prod(shape))
         if pixels != self.matrix_shape[1]:
             raise UserError(
                 f"A matrix with {self.matrix_shape[1]} columns does not fit an image of"
                 f" {size(shape)} = {pixels} pixels."
             )
-        return with_fields(self, input_shape=shape)
 
     def apply(self, x: Float[Array, "*shape"]) -> Float[Array, " data"]:
         x = jnp.ravel(x)
@@ -63,17 +52,6 @@ class Matrix(Operator):
             return self.values @ x
         terms = self.values * x[self.columns]
         return jnp.zeros(self.matrix_shape[0], terms.dtype).at[self.rows].add(terms)
-
-    def observed(self, shown: Bool[Array, "*shape"]) -> Bool[Array, " data"]:
-        return jnp.ones(self.matrix_shape[0], bool)
-
-    @property
-    def disjoint(self) -> bool:
-        return False
-
-    def input_shape_for(self, output_shape: Shape) -> None:
-        # Any image with the right number of pixels fits.
-        return None
 
     def __repr__(self) -> str:
         kind = "" if self.rows is None else f", {self.values.size} non-zero"

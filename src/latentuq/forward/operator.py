@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
 from latentuq.core.arrays import read_finite
 from latentuq.core.compilation import bounded_jit
@@ -27,39 +27,52 @@ class Operator(eqx.Module):
     An operator such as `Blur(2.0)` fits images of many shapes: its `input_shape` is None until
     `bind(shape)` fixes it. Calling it binds it to the image at hand. The numbers that define an
     operator (mask, kernel, gains, angles) are pytree leaves; shapes are static.
+
+    A new operator writes `apply`, and `check` if it does not fit every image. The other methods
+    describe an operator that mixes pixels; one that does not says so by writing them as well.
     """
 
     input_shape: eqx.AbstractVar[Shape | None]
 
     @abc.abstractmethod
-    def bind(self, shape: Shape) -> "Operator":
-        """Returns this operator for images of one shape, or refuses a shape that does not fit."""
-
-    @abc.abstractmethod
     def apply(self, x: Float[Array, "*shape"]) -> Float[Array, "*data"]:
-        """A x for an image of the bound shape."""
+        """Computes A x for an image of the bound shape."""
 
-    @abc.abstractmethod
+    def check(self, shape: Shape) -> None:
+        """Raises a `UserError` if images of this shape do not fit the operator."""
+        return
+
     def observed(self, shown: Bool[Array, "*shape"]) -> Bool[Array, "*data"]:
-        """Which data exist, when the pixels not `shown` were hidden before this operator.
+        """Tells which data exist, when the pixels not `shown` were hidden before this operator.
 
         Pixelwise operators pass on what is hidden; those that mix pixels observe everything.
         """
+        return jnp.ones(self.bind(shown.shape).output_shape, bool)
 
     @property
-    @abc.abstractmethod
     def disjoint(self) -> bool:
         """Whether every pixel enters one datum at most, so that A diag(v) A^T is diagonal."""
+        return False
 
-    @abc.abstractmethod
+    def pixel_factors(self) -> Float[np.ndarray, "*shape"] | None:
+        """The diagonal of A, where A only multiplies each pixel; None where it does anything else.
+
+        The operator must be bound.
+        """
+        return None
+
     def input_shape_for(self, output_shape: Shape) -> Shape | None:
         """The image shape that gives this data shape, if only one does."""
-
-    def pixels_of(
-        self, data: Int[np.ndarray, " n"]
-    ) -> tuple[Int[np.ndarray, " n"], Float[np.ndarray, " n"]] | None:
-        """The one pixel that each of some data shows, and its factor; None where pixels mix."""
         return None
+
+    def bind(self, shape: Shape) -> "Operator":
+        """Returns this operator for images of one shape, or refuses a shape that does not fit."""
+        if self.input_shape is None:
+            self.check(shape)
+            return with_fields(self, input_shape=shape)
+        if shape != self.input_shape:
+            raise UserError(f"{self!r} takes images of shape {self.input_shape}, not {shape}.")
+        return self
 
     @property
     def output_shape(self) -> Shape:
@@ -70,12 +83,12 @@ class Operator(eqx.Module):
         return jax.eval_shape(self.apply, image).shape
 
     def __call__(self, x: ArrayLike) -> Float[Array, "*data"]:
-        """A x."""
+        """Computes A x."""
         x = _as_float(x)
         return self.bind(x.shape).apply(x)
 
     def adjoint(self, y: ArrayLike) -> Float[Array, "*shape"]:
-        """A^T y, by transposing the computation of A x."""
+        """Computes A^T y by transposing the computation of A x."""
         y = _as_float(y)
         shape = self.input_shape or self.input_shape_for(y.shape)
         if shape is None:
@@ -121,12 +134,9 @@ class Composed(Operator):
     def disjoint(self) -> bool:
         return self.outer.disjoint and self.inner.disjoint
 
-    def pixels_of(
-        self, data: Int[np.ndarray, " n"]
-    ) -> tuple[Int[np.ndarray, " n"], Float[np.ndarray, " n"]] | None:
-        outer = self.outer.pixels_of(data)
-        inner = None if outer is None else self.inner.pixels_of(outer[0])
-        return None if outer is None or inner is None else (inner[0], outer[1] * inner[1])
+    def pixel_factors(self) -> Float[np.ndarray, "*shape"] | None:
+        outer, inner = self.outer.pixel_factors(), self.inner.pixel_factors()
+        return None if outer is None or inner is None else outer * inner
 
     def input_shape_for(self, output_shape: Shape) -> Shape | None:
         middle = self.outer.input_shape or self.outer.input_shape_for(output_shape)
@@ -137,7 +147,7 @@ class Composed(Operator):
 
 
 def transpose(operator: Operator, y: Float[Array, "*data"]) -> Float[Array, "*shape"]:
-    """A^T y for a bound operator."""
+    """Computes A^T y for a bound operator."""
     assert operator.input_shape is not None
     image = jax.ShapeDtypeStruct(operator.input_shape, y.dtype)
     (x,) = jax.linear_transpose(operator.apply, image)(y)
@@ -168,14 +178,14 @@ def with_fields(module: Module, **changes: Any) -> Module:
     return copy
 
 
-def check_shape(operator: Operator, shape: Shape) -> None:
-    """Refuses an image whose shape is not the operator's own."""
-    if shape != operator.input_shape:
-        raise UserError(f"{operator!r} takes images of shape {operator.input_shape}, not {shape}.")
+def check_image(operator: Operator, shape: Shape) -> None:
+    """Raises a `UserError` unless images of this shape have two dimensions."""
+    if len(shape) != 2:
+        raise UserError(f"{operator!r} needs a 2-D image, not one of shape {shape}.")
 
 
 def size(shape: Shape) -> str:
-    """28x28, for messages."""
+    """Writes a shape as 28x28, for messages."""
     return "x".join(map(str, shape))
 
 

@@ -4,16 +4,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from latentuq.core.errors import UserError
-from latentuq.forward.operator import (
-    Operator,
-    Shape,
-    check_shape,
-    finite_float32,
-    with_fields,
-)
+from latentuq.forward.operator import Operator, Shape, check_image, finite_float32
 
 
 class Projection(Operator):
@@ -34,13 +28,8 @@ class Projection(Operator):
             raise UserError(f"The angles must be a list of numbers, not shape {self.angles.shape}.")
         self.input_shape = None
 
-    def bind(self, shape: Shape) -> "Projection":
-        if self.input_shape is not None:
-            check_shape(self, shape)
-            return self
-        if len(shape) != 2:
-            raise UserError(f"{self!r} needs a 2-D image, not one of shape {shape}.")
-        return with_fields(self, input_shape=shape)
+    def check(self, shape: Shape) -> None:
+        check_image(self, shape)
 
     def apply(self, x: Float[Array, "height width"]) -> Float[Array, "detectors angles"]:
         detectors, (top, left) = _layout(x.shape)
@@ -56,17 +45,6 @@ class Projection(Operator):
             return jnp.sum(rotated, axis=0)
 
         return jax.vmap(project, out_axes=1)(jnp.deg2rad(self.angles))
-
-    def observed(self, shown: Bool[Array, "height width"]) -> Bool[Array, "detectors angles"]:
-        return jnp.ones((_layout(shown.shape)[0], self.angles.size), bool)
-
-    @property
-    def disjoint(self) -> bool:
-        return False
-
-    def input_shape_for(self, output_shape: Shape) -> None:
-        # Images of several shapes share a diagonal.
-        return None
 
     def __repr__(self) -> str:
         return f"Projection({self.angles.size} angles)"

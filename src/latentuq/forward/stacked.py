@@ -30,14 +30,6 @@ class Stack(Operator):
     def observed(self, shown: Bool[Array, "*shape"]) -> Bool[Array, " data"]:
         return jnp.concatenate([jnp.ravel(part.observed(shown)) for part in self.parts])
 
-    @property
-    def disjoint(self) -> bool:
-        return False
-
-    def input_shape_for(self, output_shape: Shape) -> None:
-        # The parts' shares of one vector are not known before they are bound.
-        return None
-
     def join(self, *values: ArrayLike) -> Float[np.ndarray, " data"]:
         """Lays the parts' data, or one number per part (noise levels, say), end to end."""
         if len(values) != len(self.parts):

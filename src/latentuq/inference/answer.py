@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 
+import jax
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -10,6 +11,7 @@ from latentuq.core.arrays import to_device
 from latentuq.inference.importance import WeightedDraws, khat_threshold, mode_weights
 from latentuq.inference.membership import Membership, responsibilities
 from latentuq.inference.mixture import Defensive
+from latentuq.inference.modes import SearchState
 from latentuq.inference.result import (
     Counts,
     Diagnostics,
@@ -18,9 +20,7 @@ from latentuq.inference.result import (
     Progress,
     SearchRecord,
 )
-from latentuq.inference.search import SearchState, new_basin_chance
-from latentuq.inference.target import Target
-from latentuq.inference.verdict import Evidence, give_verdict
+from latentuq.inference.verdict import Measurements, Verdict, judge_computation
 
 GAUSSIAN_KHAT = 0.3
 """Above it Gaussians were seen to miss up to 30 % of the mass, in tails that no draw reached."""
@@ -55,7 +55,6 @@ class Clock:
 
 def assemble(
     clock: Clock,
-    target: Target,
     found: SearchState,
     proposal: Defensive,
     draws: WeightedDraws,
@@ -64,7 +63,6 @@ def assemble(
     climbs: int,
     counts: Counts,
     preview: bool,
-    minimum: bool,
 ) -> Inference:
     """Weighs the modes, heaviest first, and writes the verdict."""
     dtype = draws.draws.dtype
@@ -79,23 +77,23 @@ def assemble(
     errors = np.hypot(errors, probes.lost / np.sqrt(12))
     starts = np.bincount(basins[basins >= 0], minlength=len(order))
     missed = float(np.sum(np.nan_to_num(weights)[starts <= 1]))
-    verdict = give_verdict(
-        Evidence(
-            khat=float(draws.khat),
-            threshold=GAUSSIAN_KHAT if preview else khat_threshold(len(draws.draws)),
-            ess=float(draws.ess),
-            evidence_error=float(draws.log_evidence_error),
-            starts=len(found.values),
-            minimum=minimum,
-            missed_mass=missed,
-            lost=probes.lost,
-            climbs=climbs,
-            preview=preview,
-        )
+    khat_limit = GAUSSIAN_KHAT if preview else khat_threshold(len(draws.draws))
+    measured = Measurements(
+        khat=float(draws.khat),
+        khat_limit=khat_limit,
+        ess=float(draws.ess),
+        evidence_error=float(draws.log_evidence_error),
+        starts=len(found.values),
+        found_mode=membership.minima,
+        missed_mass=missed,
+        lost=probes.lost,
+        rounds=climbs,
+        preview=preview,
     )
+    verdict = Verdict(judge_computation(measured))
     modes = [membership.modes[index] for index in order]
     points = to_device(np.array([mode.point for mode in modes]), dtype)
-    clock.stage("certify", "certified", verdict, points, to_device(weights, dtype))
+    clock.stage("certify", "certified", str(verdict), points, to_device(weights, dtype))
     return Inference(
         modes=points,
         log_densities=to_device([-mode.value for mode in modes], dtype),
@@ -105,21 +103,22 @@ def assemble(
         factors=to_device(membership.factors[order], dtype),
         proposal=proposal,
         membership=to_device(membership.shares[:, order], dtype),
-        draws=draws,
+        draws=jax.tree.map(to_device, draws),
         search=SearchRecord(
             to_device(-found.values, dtype), to_device(basins), to_device(found.independent)
         ),
         probes=probes,
         diagnostics=Diagnostics(
             khat=float(draws.khat),
+            khat_limit=khat_limit,
             ess=float(draws.ess),
             draws=len(draws.draws),
             el2o=tuple(membership.el2o[index] for index in order),
             missed_mass=missed,
-            new_basin_chance=new_basin_chance(found),
+            new_basin_chance=found.new_basin_chance,
             rounds=climbs,
             counts=counts,
-            forward_equivalents=counts.forward_equivalents(target.dim),
+            forward_equivalents=counts.forward_equivalents(proposal.mixture.dim),
             seconds=dict(clock.seconds),
         ),
         verdict=verdict,
@@ -129,7 +128,7 @@ def assemble(
 def weigh(
     proposal: Defensive, draws: WeightedDraws, membership: Membership
 ) -> tuple[Float[np.ndarray, " modes"], Float[np.ndarray, " modes"]]:
-    """Posterior mass of each mode and its standard error."""
+    """Computes the posterior mass of each mode and its standard error."""
     by_component = responsibilities(proposal.mixture, np.asarray(draws.draws))
     shares = membership.shares
     weights, errors = mode_weights(draws, by_component @ shares)

@@ -6,18 +6,18 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from latentuq.core.compilation import bounded_jit
 from latentuq.core.cores import on_cores
 from latentuq.inference.target import Target
 
 GROUPS = 2
-"""Groups of starts that descend at the same time."""
+"""The number of groups of starts that descend at the same time."""
 
 
 class LocalModel(NamedTuple):
-    """psi(u + d) = value + gradient.d + d.curvature.d / 2, with psi = -ln p."""
+    """The parabola psi(u + d) = value + gradient.d + d.curvature.d / 2, with psi = -ln p."""
 
     value: Float[Array, ""]
     gradient: Float[Array, " dim"]
@@ -25,9 +25,9 @@ class LocalModel(NamedTuple):
 
 
 def gauss_newton(target: Target, u: Float[Array, " dim"]) -> LocalModel:
-    """The model of a least-squares problem: psi = r.r / 2 + u.u / (2 scale^2), J^T J for r's part.
+    """Models a least-squares problem psi = r.r / 2 + u.u / (2 scale^2), with J^T J for r's part.
 
-    Costs a Jacobian. The curvature is never negative; it stays blind to saddles.
+    It costs a Jacobian. The curvature is never negative, and so it is blind to saddles.
     """
     assert target.residual_fn is not None
     residual_fn, precision = target.residual_fn, target.scale**-2
@@ -45,7 +45,7 @@ def gauss_newton(target: Target, u: Float[Array, " dim"]) -> LocalModel:
 
 
 def newton(target: Target, u: Float[Array, " dim"]) -> LocalModel:
-    """The model with the true Hessian, for any log density."""
+    """Models any log density, with its true Hessian."""
 
     def psi(u):
         return -target.log_density_fn(u).astype(u.dtype)
@@ -59,14 +59,14 @@ def newton(target: Target, u: Float[Array, " dim"]) -> LocalModel:
 
 
 class Ends(NamedTuple):
-    """Where each start ended.
+    """The ends of all starts.
 
     Attributes:
         points: The last accepted points; the start itself if psi is not finite there.
-        values: psi; inf if it never was finite.
-        curvatures: The local model's there.
+        values: The values of psi there, inf if it never was finite.
+        curvatures: The curvatures of the local models there.
         decrements: The decrease of psi, in nats, that the local model promises there.
-        evaluations: Local models computed, idle lanes included.
+        evaluations: The number of local models that were computed, idle lanes included.
     """
 
     points: Float[Array | np.ndarray, "starts dim"]
@@ -76,8 +76,25 @@ class Ends(NamedTuple):
     evaluations: Int[Array | np.ndarray, ""]
 
 
+class Limits(NamedTuple):
+    """How many starts descend at once, and how far each goes.
+
+    Attributes:
+        lanes: The number of starts that are worked on at once.
+        steps: The largest number of steps of one start.
+        tolerance: The Newton decrement, in nats, below which a start has converged.
+        hopeless: The number of nats above the best end at which a start is given up after a third
+            of its steps.
+    """
+
+    lanes: int
+    steps: int
+    tolerance: float
+    hopeless: float
+
+
 class _Lanes(NamedTuple):
-    """What each lane is working on; `value` is inf until the first point has been accepted."""
+    """The start that each lane is working on, and how far it has come."""
 
     start: Int[Array, " lanes"]
     point: Float[Array, "lanes dim"]
@@ -89,9 +106,11 @@ class _Lanes(NamedTuple):
     age: Int[Array, " lanes"]
 
 
-# Growth of the inverse temperature per step, and first damping relative to the scaled curvature.
+# The growth of the inverse temperature per step, the first damping relative to the scaled
+# curvature, and the damping at which a start is stuck.
 _HEATING = 1.6
 _DAMPING = 0.1
+_MOST_DAMPING = 1e9
 
 
 @bounded_jit
@@ -100,11 +119,7 @@ def descend(
     target: Target,
     starts: Float[Array, "starts dim"],
     betas: Float[Array, " starts"],
-    *,
-    lanes: int,
-    steps: int,
-    tolerance: float,
-    hopeless: float,
+    limits: Limits,
     number: Int[Array, ""] | None = None,
 ) -> Ends:
     """Minimises psi from every start by Levenberg-Marquardt steps.
@@ -115,131 +130,150 @@ def descend(
     damping.
 
     Args:
-        model_fn: `gauss_newton` or `newton`.
-        target: What to search.
-        starts: Where from.
-        betas: Inverse temperature of each start's first step: psi is beta psi + (1 - beta) times
-            that of the reference, and beta grows to 1.
-        lanes: Starts that are worked on at once.
-        steps: Most steps of one start.
-        tolerance: Newton decrement, in nats, below which a start has converged.
-        hopeless: A start that is this many nats above the best end after a third of its steps is
-            given up.
-        number: How many of the starts count, the first ones; by default all do. The others only
+        model_fn: The local model, `gauss_newton` or `newton`.
+        target: The density.
+        starts: The points where the descents start.
+        betas: The inverse temperature of each start's first step: psi is beta psi + (1 - beta)
+            times that of the reference, and beta grows to 1.
+        limits: How many descend at once, and how far.
+        number: The number of starts that count, the first ones; by default all do. The others only
             pad the shape.
     """
-    count, dim = starts.shape
-    lanes = min(lanes, count)
-    reference = target.scale**-2
-    rounding = 8 * jnp.finfo(starts.dtype).eps
-
-    def tempered(model: LocalModel, u, beta):
-        return LocalModel(
-            beta * model.value + (1 - beta) * 0.5 * reference * jnp.sum(u**2),
-            beta * model.gradient + (1 - beta) * reference * u,
-            beta * model.curvature + (1 - beta) * reference * jnp.eye(dim, dtype=u.dtype),
-        )
-
-    def propose(model: LocalModel, u, beta, damping):
-        """The damped step, the decrease of psi it promises, and the Newton decrement."""
-        _, gradient, curvature = tempered(model, u, beta)
-        diagonal = jnp.abs(jnp.diagonal(curvature))
-        units = jnp.sqrt(jnp.maximum(diagonal, 1e-6 * jnp.max(diagonal) + 1e-30))
-        values, vectors = jnp.linalg.eigh(curvature / units[:, None] / units)
-        values = jnp.maximum(jnp.abs(values), 1e-6)
-        force = vectors.T @ (gradient / units)
-        step = -force / (values + damping)
-        promise = -jnp.sum(force * step) - 0.5 * jnp.sum(values * step**2)
-        return vectors @ step / units, promise, 0.5 * jnp.sum(force**2 / values)
+    count = len(starts)
+    lanes = min(limits.lanes, count)
 
     def iterate(state):
-        lane, ends, queued = state
-        trial = jax.vmap(lambda u: model_fn(target, u))(lane.trial)
-        finite = jnp.isfinite(trial.value) & jnp.all(jnp.isfinite(trial.gradient), axis=1)
-        finite &= jnp.all(jnp.isfinite(trial.curvature), axis=(1, 2))
-        old = jax.vmap(lambda *args: tempered(*args).value)(lane.model, lane.point, lane.beta)
-        new = jax.vmap(lambda *args: tempered(*args).value)(trial, lane.trial, lane.beta)
-        noise = rounding * (jnp.abs(new) + 1)
-        accept = finite & ((new <= old + noise) | (lane.age == 0))
-        ratio = jnp.where(lane.age == 0, 0.5, (old - new) / jnp.maximum(lane.gain, noise))
-        factor = jnp.where(ratio > 0.75, 0.25, jnp.where(ratio < 0.25, 3.0, 1.0))
-        damping = jnp.clip(lane.damping * jnp.where(accept, factor, 6.0), 1e-7, 1e9)
-        point = jnp.where(accept[:, None], lane.trial, lane.point)
-        model = jax.tree.map(
-            lambda a, b: jnp.where(accept.reshape(-1, *[1] * (a.ndim - 1)), a, b),
-            trial,
-            lane.model,
-        )
-        beta = jnp.minimum(1, lane.beta * _HEATING)
+        before, ends, queued = state
+        trial = jax.vmap(lambda u: model_fn(target, u))(before.trial)
+        lane, accepted, finite = _judge(target, before, trial)
         # One lane after the other: see `cores` on batches of decompositions.
-        proposed = (model, point, beta, damping)
-        step, gain, decrement = jax.lax.map(lambda lane: propose(*lane), proposed)
-        settled = (decrement < tolerance) & (lane.beta >= 1)
-        stuck = (damping >= 1e9) | (~finite & (lane.age == 0))
-        age = lane.age + 1
-        late = (age > steps // 3) & (model.value > jnp.min(ends.values) + hopeless)
-        done = settled | stuck | late | (age >= steps)
+        proposed = (lane.model, lane.point, lane.beta, lane.damping)
+        step, gain, decrement = jax.lax.map(lambda lane: _propose(target, *lane), proposed)
+        values = jnp.where(accepted | (before.age > 0), lane.model.value, jnp.inf)
+        settled = (decrement < limits.tolerance) & (before.beta >= 1)
+        stuck = (lane.damping >= _MOST_DAMPING) | (~finite & (before.age == 0))
+        late = (lane.age > limits.steps // 3) & (
+            lane.model.value > jnp.min(ends.values) + limits.hopeless
+        )
+        done = settled | stuck | late | (lane.age >= limits.steps)
 
         slot = jnp.where(done, lane.start, count)
-        values = jnp.where(accept | (lane.age > 0), model.value, jnp.inf)
         ends = Ends(
-            ends.points.at[slot].set(point, mode="drop"),
+            ends.points.at[slot].set(lane.point, mode="drop"),
             ends.values.at[slot].set(values, mode="drop"),
-            ends.curvatures.at[slot].set(model.curvature, mode="drop"),
+            ends.curvatures.at[slot].set(lane.model.curvature, mode="drop"),
             ends.decrements.at[slot].set(decrement, mode="drop"),
             ends.evaluations + lanes,
         )
         start = jnp.where(done, queued + jnp.cumsum(done) - 1, lane.start)
-        queued = queued + jnp.sum(done)
         fresh = jnp.minimum(start, count - 1)
         lane = _Lanes(
             start=start,
-            point=jnp.where(done[:, None], starts[fresh], point),
-            model=model,
-            trial=jnp.where(done[:, None], starts[fresh], point + step),
+            point=jnp.where(done[:, None], starts[fresh], lane.point),
+            model=lane.model,
+            trial=jnp.where(done[:, None], starts[fresh], lane.point + step),
             gain=gain,
-            damping=jnp.where(done, _DAMPING, damping),
-            beta=jnp.where(done, betas[fresh], beta),
-            age=jnp.where(done, 0, age),
+            damping=jnp.where(done, _DAMPING, lane.damping),
+            beta=jnp.where(done, betas[fresh], lane.beta),
+            age=jnp.where(done, 0, lane.age),
         )
-        return lane, ends, queued
+        return lane, ends, queued + jnp.sum(done)
 
     def unfinished(state):
         lane, _, _ = state
         return jnp.any(lane.start < (count if number is None else number))
 
-    zeros = jnp.zeros((lanes,), starts.dtype)
-    model = LocalModel(
-        zeros, jnp.zeros((lanes, dim), starts.dtype), jnp.zeros((lanes, dim, dim), starts.dtype)
-    )
-    lane = _Lanes(
-        start=jnp.arange(lanes),
-        point=starts[:lanes],
-        model=model,
-        trial=starts[:lanes],
-        gain=zeros,
-        damping=jnp.full_like(zeros, _DAMPING),
-        beta=betas[:lanes],
-        age=jnp.zeros(lanes, int),
-    )
-    ends = Ends(
-        starts,
-        jnp.full((count,), jnp.inf, starts.dtype),
-        jnp.zeros((count, dim, dim), starts.dtype),
-        jnp.full((count,), jnp.inf, starts.dtype),
-        jnp.zeros((), int),
-    )
-    _, ends, _ = jax.lax.while_loop(unfinished, iterate, (lane, ends, jnp.asarray(lanes)))
+    state = (*_begin(starts, betas, lanes), jnp.asarray(lanes))
+    _, ends, _ = jax.lax.while_loop(unfinished, iterate, state)
     return ends
 
 
+def _begin(
+    starts: Float[Array, "starts dim"], betas: Float[Array, " starts"], lanes: int
+) -> tuple[_Lanes, Ends]:
+    """Puts the first starts into the lanes; no start has ended."""
+    count, dim = starts.shape
+    zeros, matrices = jnp.zeros(count, starts.dtype), jnp.zeros((count, dim, dim), starts.dtype)
+    lane = _Lanes(
+        start=jnp.arange(lanes),
+        point=starts[:lanes],
+        model=LocalModel(zeros[:lanes], jnp.zeros_like(starts[:lanes]), matrices[:lanes]),
+        trial=starts[:lanes],
+        gain=zeros[:lanes],
+        damping=jnp.full_like(zeros[:lanes], _DAMPING),
+        beta=betas[:lanes],
+        age=jnp.zeros(lanes, int),
+    )
+    unknown = jnp.full_like(zeros, jnp.inf)
+    return lane, Ends(starts, unknown, matrices, unknown, jnp.zeros((), int))
+
+
+def _judge(
+    target: Target, lane: _Lanes, trial: LocalModel
+) -> tuple[_Lanes, Bool[Array, " lanes"], Bool[Array, " lanes"]]:
+    """Accepts the trials that lower psi, and steers damping and temperature.
+
+    Returns:
+        The lanes, whether each trial was accepted, and whether it was finite.
+    """
+    finite = jnp.isfinite(trial.value) & jnp.all(jnp.isfinite(trial.gradient), axis=1)
+    finite &= jnp.all(jnp.isfinite(trial.curvature), axis=(1, 2))
+    temper = jax.vmap(lambda *args: _tempered(target, *args).value)
+    old = temper(lane.model, lane.point, lane.beta)
+    new = temper(trial, lane.trial, lane.beta)
+    noise = 8 * jnp.finfo(new.dtype).eps * (jnp.abs(new) + 1)
+    accepted = finite & ((new <= old + noise) | (lane.age == 0))
+    ratio = jnp.where(lane.age == 0, 0.5, (old - new) / jnp.maximum(lane.gain, noise))
+    factor = jnp.where(ratio > 0.75, 0.25, jnp.where(ratio < 0.25, 3.0, 1.0))
+    damping = jnp.clip(lane.damping * jnp.where(accepted, factor, 6.0), 1e-7, _MOST_DAMPING)
+    point, model = jax.tree.map(
+        lambda a, b: jnp.where(accepted.reshape(-1, *[1] * (a.ndim - 1)), a, b),
+        (lane.trial, trial),
+        (lane.point, lane.model),
+    )
+    beta = jnp.minimum(1, lane.beta * _HEATING)
+    lane = lane._replace(point=point, model=model, damping=damping, beta=beta, age=lane.age + 1)
+    return lane, accepted, finite
+
+
+def _tempered(
+    target: Target, model: LocalModel, u: Float[Array, " dim"], beta: Float[Array, ""]
+) -> LocalModel:
+    """Mixes the model with that of the reference."""
+    reference = target.scale**-2
+    return LocalModel(
+        beta * model.value + (1 - beta) * 0.5 * reference * jnp.sum(u**2),
+        beta * model.gradient + (1 - beta) * reference * u,
+        beta * model.curvature + (1 - beta) * reference * jnp.eye(len(u), dtype=u.dtype),
+    )
+
+
+def _propose(
+    target: Target,
+    model: LocalModel,
+    u: Float[Array, " dim"],
+    beta: Float[Array, ""],
+    damping: Float[Array, ""],
+) -> tuple[Float[Array, " dim"], Float[Array, ""], Float[Array, ""]]:
+    """Computes the damped step, the decrease of psi it promises, and the Newton decrement."""
+    _, gradient, curvature = _tempered(target, model, u, beta)
+    diagonal = jnp.abs(jnp.diagonal(curvature))
+    units = jnp.sqrt(jnp.maximum(diagonal, 1e-6 * jnp.max(diagonal) + 1e-30))
+    values, vectors = jnp.linalg.eigh(curvature / units[:, None] / units)
+    values = jnp.maximum(jnp.abs(values), 1e-6)
+    force = vectors.T @ (gradient / units)
+    step = -force / (values + damping)
+    promise = -jnp.sum(force * step) - 0.5 * jnp.sum(values * step**2)
+    return vectors @ step / units, promise, 0.5 * jnp.sum(force**2 / values)
+
+
 def descend_groups(descend_fn: Callable[[Int[np.ndarray, " members"]], Ends], starts: int) -> Ends:
-    """The ends of all starts, which descend in groups, at the same time if there are cores.
+    """Descends from all starts in groups, at the same time if there are cores.
 
     Args:
-        descend_fn: Descends from some starts, given by their places; what comes after their ends is
-            padding.
-        starts: How many.
+        descend_fn: A function that descends from some starts, given by their places; what comes
+            after their ends is padding.
+        starts: The number of starts.
     """
     groups = np.array_split(np.arange(starts), min(GROUPS, starts))
     parts = on_cores(descend_fn, groups)

@@ -12,12 +12,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
 from latentuq.core.compilation import bounded_jit
-from latentuq.inference.laplace import lower_factor
-from latentuq.inference.mixture import normal_draws
+from latentuq.inference.mixture import lower_factor, normal_draws
 
 LogDensity = Callable[[Float[Array, " dim"]], Float[Array, ""]]
 
-# Smallest eigenvalue of a fitted precision, relative to the largest.
+# The smallest eigenvalue of a fitted precision, relative to the largest.
 _FLOOR = 1e-5
 # A change of the merit within this many standard errors is noise.
 _SIGNIFICANT = 4.0
@@ -27,12 +26,13 @@ class EL2OFit(NamedTuple):
     """A fitted Gaussian.
 
     Attributes:
-        mean: Its mean.
-        factor: Lower Cholesky factor of its covariance.
+        mean: The mean.
+        factor: The lower Cholesky factor of the covariance.
         value: The objective at the fit, orders 0 and 1 with unit weights, per term, in coordinates
             that the fit whitens: zero for a Gaussian target, dimensionless otherwise.
-        log_mass: <ln p - ln q> over draws of the fit, an estimate (from below) of ln of the mass;
-            minus the paper's ln pbar. -inf: the density was never finite, the fit is the start.
+        log_mass: The mean <ln p - ln q> over draws of the fit, an estimate (from below) of ln of
+            the mass; it is minus the paper's ln pbar. If it is -inf the density was never finite,
+            and the fit is the start.
     """
 
     mean: Float[Array, " dim"]
@@ -55,13 +55,13 @@ def el2o_objective(
     the entries of the orders whose weight is not zero. The paper writes -ln Z as ln pbar.
 
     Args:
-        log_q_fn: Normalised log density of the approximation at one point.
-        log_density_fn: Unnormalised log density of the target at one point.
-        draws: Points to average over.
+        log_q_fn: The normalised log density of the approximation at one point.
+        log_density_fn: The unnormalised log density of the target at one point.
+        draws: The points to average over.
         log_evidence: Ln Z, the log of the integral of the target.
-        alphas: Weights of the orders 0, 1 and 2.
-        lower_sum: Sum Hessian entries over j <= i, as the paper's count of terms implies, instead
-            of over all i and j.
+        alphas: The weights of the orders 0, 1 and 2.
+        lower_sum: Whether to sum Hessian entries over j <= i, as the paper's count of terms
+            implies, instead of over all i and j.
     """
 
     def gap(u):
@@ -99,12 +99,12 @@ def el2o_update(
     and its mean is <u + P^-1 grad ln p>. Exact for a Gaussian target.
 
     Args:
-        draws: Points u; more than dim of them unless alpha > 0.
-        gradients: Gradients of ln p there.
-        hessian_mean: Mean Hessian of ln p over the draws.
-        alpha: alpha_2 / alpha_1, the weight of the Hessian residuals, summed over all i and j.
-            0: gradients only. inf: P = -H, the paper's update.
-        weights: Of the draws, summing to one; equal by default.
+        draws: The points u, more than dim of them unless alpha > 0.
+        gradients: The gradients of ln p there.
+        hessian_mean: The mean Hessian of ln p over the draws.
+        alpha: The weight alpha_2 / alpha_1 of the Hessian residuals, summed over all i and j. With
+            0 only gradients count; inf gives P = -H, the paper's update.
+        weights: The weights of the draws, which sum to one; they are equal by default.
 
     Returns:
         The mean, and the precision with eigenvalues raised to 1e-5 of the largest where below.
@@ -163,21 +163,22 @@ def fit_el2o(
     Each update is made in coordinates that the current fit whitens, on fresh draws of it. Its fixed
     points are those of <ln p - ln q>_q (the same conditions, by Stein's identity), so that is the
     merit by which a trial fit is judged: one that loses significantly is dropped and half the step
-    tried. While the merit gains significantly the steps are
-    full (exact at once for a Gaussian target); once it changes by noise only they shrink as 1 / t,
-    which averages the noise away.
+    tried. While the merit gains significantly the steps are full (exact at once for a Gaussian
+    target); once it changes by noise only they shrink as 1 / t, which averages the noise away.
 
     Draws at which the density or a derivative is not finite are left out, and the merit is then
     that of q confined to the rest.
 
     Args:
-        key: Randomness of the draws.
-        log_density_fn: Unnormalised log density of one point.
-        mean: Of the first fit, usually a mode.
-        factor: Lower Cholesky factor of the covariance of the first fit, usually Laplace's.
-        samples: Draws per iteration; more than dim unless alpha > 0. From 2 dim on antithetic.
-        iterations: Updates. The cost is (iterations + 2) * samples gradients.
-        alpha: Weight of Hessians against gradients, see `el2o_update`; not 0: Hessians are paid.
+        key: The randomness of the draws.
+        log_density_fn: The unnormalised log density of one point.
+        mean: The mean of the first fit, usually a mode.
+        factor: The lower Cholesky factor of the first fit's covariance, usually Laplace's.
+        samples: The number of draws per iteration, more than dim unless alpha > 0. From 2 dim on
+            they are antithetic.
+        iterations: The number of updates. The cost is (iterations + 2) * samples gradients.
+        alpha: The weight of Hessians against gradients, see `el2o_update`. Unless it is 0 the cost
+            includes as many Hessians.
     """
     dim = mean.shape[0]
     if alpha == 0 and samples <= dim:
@@ -216,7 +217,7 @@ def fit_el2o(
 def _move(
     fit: _Evaluation, rate: Float[Array, ""]
 ) -> tuple[Float[Array, " dim"], Float[Array, "dim dim"]]:
-    """The fit after a fraction `rate` of its update: the precision mixes, the force is scaled."""
+    """Applies a fraction `rate` of the update: the precision mixes, the force is scaled."""
     eye = jnp.eye(len(fit.mean), dtype=fit.mean.dtype)
     eigenvalues, vectors = jnp.linalg.eigh((1 - rate) * eye + rate * fit.precision)
     force = rate * (fit.precision @ fit.step)
@@ -271,7 +272,7 @@ def _evaluate(
 def spread_normal_draws(
     key: Key[Array, ""], n: int, dim: int, dtype: jnp.dtype
 ) -> Float[Array, "n dim"]:
-    """Draws, each of law N(0, I), that share out the directions of space.
+    """Makes draws, each of law N(0, I), that share out the directions of space.
 
     Directions are orthogonal within every block of dim draws; when there are enough, every draw
     comes with its negative, which cancels odd terms from averages.

@@ -2,13 +2,12 @@
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Bool, Float
 
 from latentuq.inference.mixture import Mixture
 
-# Points per dimension that the pooled shape counts for in the shape of each component.
+# The number of points per dimension that the pooled shape counts for in each component's shape.
 _PSEUDO_POINTS = 1.0
 
 
@@ -25,10 +24,10 @@ def fit_mixture(
     wide, never too narrow. Degrees of freedom stay as they are.
 
     Args:
-        points: Equally weighted.
-        start: Where to begin; components of weight zero keep it.
-        iterations: How many.
-        counted: Which points count, the others only pad the shape; by default all do.
+        points: The points, which have equal weights.
+        start: The mixture that is improved; its components of weight zero stay as they are.
+        iterations: The number of iterations.
+        counted: Whether each point counts or only pads the shape; by default all do.
     """
     n, dim = points.shape
     counted = jnp.ones(n, bool) if counted is None else counted
@@ -36,7 +35,7 @@ def fit_mixture(
     nu, pseudo = start.degrees, _PSEUDO_POINTS * dim
 
     def iterate(mixture: Mixture, _):
-        log_terms, distances = component_terms(mixture, points)
+        log_terms, distances = mixture.component_terms(points)
         shares = jax.nn.softmax(mixture.log_weights + log_terms, axis=1) * counted[:, None]
         # Student-t: a point far out counts less for where a component is and how wide.
         pulls = shares * (nu + dim) / (nu + distances)
@@ -69,17 +68,3 @@ def fit_mixture(
         ), None
 
     return jax.lax.scan(iterate, start, None, length=iterations)[0]
-
-
-def component_terms(
-    mixture: Mixture, points: Float[Array, "n dim"]
-) -> tuple[Float[Array, "n components"], Float[Array, "n components"]]:
-    """Ln q_k at many points, and squared Mahalanobis distances, by one matrix product."""
-    dim = mixture.dim
-    eye = jnp.eye(dim, dtype=points.dtype)
-    # One after the other: see `cores` on batches of decompositions.
-    inverses = jax.lax.map(lambda L: solve_triangular(L, eye, lower=True), mixture.factors)
-    offsets = jnp.einsum("kij,kj->ki", inverses, mixture.means)
-    whitened = (inverses.reshape(-1, dim) @ points.T).reshape(-1, dim, len(points))
-    distances = jnp.sum((whitened - offsets[:, :, None]) ** 2, axis=1).T
-    return mixture.log_profile(distances), distances

@@ -11,43 +11,46 @@ from jaxtyping import Array, Key
 from latentuq.core.arrays import to_device
 from latentuq.core.cores import on_cores, one_core
 from latentuq.core.errors import UserError
+from latentuq.core.randomness import host_generator
 from latentuq.inference.answer import GAUSSIAN_KHAT, Clock, assemble
 from latentuq.inference.el2o import EL2OFit, fit_el2o
 from latentuq.inference.importance import (
     WeightedDraws,
     importance_sample,
     khat_threshold,
+    log_ratios,
     systematic_index,
 )
-from latentuq.inference.laplace import lower_factor
-from latentuq.inference.membership import Probes, assign, probe
-from latentuq.inference.mixture import Defensive, Mixture
+from latentuq.inference.membership import assign
+from latentuq.inference.mixture import Defensive, Mixture, lower_factor
+from latentuq.inference.modes import Probes, SearchState
 from latentuq.inference.pool import Pool, gather
-from latentuq.inference.randomness import host_generator
 from latentuq.inference.refine import (
-    PROPOSED,
+    PROPOSAL_COMPONENTS,
     Fit,
-    admit,
-    begin,
     climb,
     climb_counts,
+    replace_weakest,
+    start_fit,
     widened,
 )
-from latentuq.inference.result import Counts, Inference, Progress
-from latentuq.inference.search import ROUND, SearchState, explore, search
-from latentuq.inference.target import CHUNK, Target, may_wait
+from latentuq.inference.result import Inference, Progress
+from latentuq.inference.search import ROUND_STARTS, explore, probe, search
+from latentuq.inference.target import CHUNK, Counts, Target, may_wait
 
 
 class Budget(NamedTuple):
     """How much work an answer is worth.
 
     Attributes:
-        rounds: Most rounds of the search.
-        climbs: Most refinements of the proposal in a row; none: the answer is a preview.
-        draws: Of each proposal that is tried; half as many of the first, if others are certified.
-        certified: Most fresh draws of the last one, which the answer rests on; 0: those it was
-            tried on.
-        worth: Independent draws that they should be worth, if so many suffice.
+        rounds: The largest number of rounds of the search.
+        climbs: The largest number of refinements of the proposal in a row; with 0 the answer is a
+            preview.
+        draws: The number of draws of each proposal that is tried; half as many of the first, if
+            others are certified.
+        certified: The largest number of fresh draws of the last proposal, which the answer rests
+            on; with 0 it rests on those that the proposal was tried on.
+        worth: The number of independent draws that they should be worth, if so many suffice.
     """
 
     rounds: int
@@ -63,8 +66,8 @@ BUDGETS = {
     "thorough": Budget(rounds=12, climbs=12, draws=65536, certified=262144, worth=20000),
 }
 
-# Modes that are fitted, how many nats lighter than the heaviest they may be, the share of the
-# proposal that the least of them gets, and the degrees of freedom of every component.
+# At most so many modes are fitted, none more than so many nats lighter than the heaviest; each gets
+# at least this share of the proposal, whose components all have these degrees of freedom.
 _MOST_MODES = 10
 _MASS_REACH = 12.0
 _LEAST_SHARE = 0.05
@@ -73,20 +76,21 @@ _DEGREES = 10.0
 # refinement before it found the same evidence.
 _REFINED_KHAT, _REPEATED_KHAT = 0.5, 0.65
 _SAME_EVIDENCE = 0.1
+# Draws are safe with an error of ln evidence below the first, and worth more than the second.
 _SAFE_ERROR = 0.2
 _SAFE_ESS = 400
-# What the draws that a proposal is tried on should be worth: fewer than those of the answer.
+# The draws that a proposal is tried on should be worth so many: fewer than those of the answer.
 _TRIED_ESS = 100
-# Draws that an answer rests on at least.
-_FEWEST = 8192
-# Inverse temperature of the posterior whose draws lie where basins meet.
-_HOT = 0.25
-# How often the draws of the mixture, and those of the refined proposal, may lead to modes that the
-# search has missed; and the share of the mass from which such a mode is worth a new refinement.
+# An answer rests on at least so many draws.
+_FEWEST_DRAWS = 8192
+# The inverse temperature of the posterior whose draws lie where basins meet.
+_HOT_BETA = 0.25
+# The draws of the mixture, and those of the refined proposal, may lead so often to modes that the
+# search has missed; such a mode is worth a new refinement from this share of the mass.
 _SECOND_LOOKS = 3
 _LATE_LOOKS = 2
 _WORTH_REFINING = 0.01
-# How often a certificate that fails may lead to another refinement.
+# A certificate that fails may lead so often to another refinement.
 _RETRIES = 2
 
 
@@ -96,12 +100,12 @@ class _Answer(NamedTuple):
     Attributes:
         found: What the search knows.
         fits: A Gaussian for each of its relevant modes, by their index.
-        proposal: A density that can be evaluated.
-        draws: Fresh ones: they had no part in making the proposal.
-        fit: What the proposal was made of, and the next refinement starts from.
-        pool: Draws of earlier proposals, which the next refinement may use as well.
-        climbs: Refinements.
-        counts: Evaluations but those of the search.
+        proposal: The distribution that the draws came from.
+        draws: Fresh draws, which had no part in making the proposal.
+        fit: The fit that the proposal was made of, which the next refinement improves.
+        pool: The draws of earlier proposals, which the next refinement may use as well.
+        climbs: The number of refinements.
+        counts: The evaluations, without those of the search.
     """
 
     found: SearchState
@@ -124,10 +128,10 @@ def infer(
     """Finds the modes of a density, weighs them, draws from it, and says how far to trust that.
 
     Args:
-        key: Randomness.
+        key: The randomness.
         target: The density.
-        budget: "preview", "default" or "thorough".
-        progress: Called after each stage.
+        budget: The name of the budget, "preview", "default" or "thorough".
+        progress: A function that is called after each stage.
     """
     if not isinstance(budget, str) or budget not in BUDGETS:
         raise UserError(f"The budget is one of {', '.join(BUDGETS)}, not {budget!r}.")
@@ -136,7 +140,7 @@ def infer(
 
 
 def _infer(key: Key[Array, ""], target: Target, limits: Budget, clock: Clock) -> Inference:
-    """All stages, within a budget."""
+    """Runs all stages, within a budget."""
     search_key, fit_key, climb_key, probe_key, certify_key = jax.random.split(key, 5)
 
     found = search(search_key, target, limits.rounds, lambda state: _report_map(clock, state))
@@ -158,7 +162,6 @@ def _infer(key: Key[Array, ""], target: Target, limits: Budget, clock: Clock) ->
     membership = assign(target, answer.found, answer.fits, answer.proposal, answer.draws, probes)
     return assemble(
         clock,
-        target,
         answer.found,
         answer.proposal,
         answer.draws,
@@ -166,7 +169,6 @@ def _infer(key: Key[Array, ""], target: Target, limits: Budget, clock: Clock) ->
         climbs=answer.climbs,
         counts=answer.counts + probes.state.counts,
         preview=limits.climbs == 0,
-        minimum=bool(answer.fits),
     )
 
 
@@ -177,7 +179,7 @@ def _report_map(clock: Clock, state: SearchState) -> None:
 
 
 def _relevant_modes(found: SearchState) -> list[int]:
-    """The heaviest modes by Laplace's mass, and the deepest in any case."""
+    """Chooses the heaviest modes by Laplace's mass, and the deepest in any case."""
     if not found.modes:
         return []
     masses = np.array([mode.log_mass for mode in found.modes])
@@ -188,7 +190,7 @@ def _relevant_modes(found: SearchState) -> list[int]:
 
 
 def _fit(key: Key[Array, ""], target: Target, found: SearchState, limits: Budget) -> _Answer:
-    """A Gaussian per mode, and draws of their mixture; again if these lead to further modes."""
+    """Fits a Gaussian per mode and draws from their mixture; again if that leads to new modes."""
     fits: dict[int, EL2OFit] = {}
     counts, look = Counts(), 0
     # An answer that rests on others needs fewer of them to tell whether Gaussians suffice.
@@ -203,7 +205,7 @@ def _fit(key: Key[Array, ""], target: Target, found: SearchState, limits: Budget
         proposal = Defensive(mixture, scale=target.scale)
         draws = importance_sample(draw_key, target.log_density, proposal, number)
         counts += spent + Counts(forwards=number)
-        answer = _Answer(found, fits, proposal, draws, begin(mixture), None, 0, counts)
+        answer = _Answer(found, fits, proposal, draws, start_fit(mixture), None, 0, counts)
         if look == _SECOND_LOOKS or not limits.climbs:
             return answer
         found, look = _look_again(found, target, draws), look + 1
@@ -222,30 +224,29 @@ def _fit_modes(
 
     def fit(index: int) -> EL2OFit:
         mode = found.modes[index]
-        eigenvalues, vectors = np.linalg.eigh(mode.hessian)
         return fit_el2o(
             jax.random.fold_in(key, index),
             target.log_density,
             to_device(mode.point, target.dtype),
-            lower_factor(to_device(vectors / np.sqrt(eigenvalues), target.dtype)),
+            lower_factor(to_device(mode.root, target.dtype)),
             samples=samples,
             iterations=iterations,
         )
 
-    fits = dict(zip(order, on_cores(fit, order), strict=True))
+    fits = dict(zip(order, jax.device_get(on_cores(fit, order)), strict=True))
     return fits, Counts(gradients=len(order) * samples * (iterations + 2))
 
 
 def _mixture(target: Target, fits: list[EL2OFit]) -> Mixture:
-    """The fits as one mixture, in their order, padded to a fixed number of components.
+    """Joins the fits to one mixture, in their order, padded to a fixed number of components.
 
     Without any fit a single component stands for the reference.
     """
     dim, dtype = target.dim, target.dtype
-    # As many as refined proposals have, so that nothing compiles twice.
-    log_weights = np.full(PROPOSED, -np.inf)
-    means = np.zeros((PROPOSED, dim))
-    factors = np.tile(target.scale * np.eye(dim), (PROPOSED, 1, 1))
+    # There are as many as refined proposals have, so that nothing is compiled twice.
+    log_weights = np.full(PROPOSAL_COMPONENTS, -np.inf)
+    means = np.zeros((PROPOSAL_COMPONENTS, dim))
+    factors = np.tile(target.scale * np.eye(dim), (PROPOSAL_COMPONENTS, 1, 1))
     if not fits:
         log_weights[0] = 0.0
     for place, fit in enumerate(fits):
@@ -255,23 +256,18 @@ def _mixture(target: Target, fits: list[EL2OFit]) -> Mixture:
     weights = np.where(np.isfinite(log_weights), weights / weights.sum() + _LEAST_SHARE, 0)
     with np.errstate(divide="ignore"):
         log_weights = np.log(weights / weights.sum())
-    return Mixture(
-        to_device(log_weights, dtype),
-        to_device(means, dtype),
-        to_device(factors, dtype),
-        _DEGREES,
-    )
+    parts = (to_device(part, dtype) for part in (log_weights, means, factors))
+    return Mixture(*parts, degrees=_DEGREES)
 
 
 def _look_again(found: SearchState, target: Target, draws: WeightedDraws) -> SearchState:
     """Descends from the draws that the mixture explains worst: a missed mode shows there first."""
-    ratios = np.asarray(draws.log_densities) - np.asarray(draws.log_proposals)
-    worst = np.argsort(-np.where(np.isfinite(ratios), ratios, -np.inf))[:ROUND]
-    return _learned(found, explore(found, target, np.asarray(draws.draws)[worst]))
+    worst = np.argsort(-log_ratios(draws.log_densities, draws.log_proposals))[:ROUND_STARTS]
+    return _with_discoveries(found, explore(found, target, draws.draws[worst]))
 
 
-def _learned(found: SearchState, after: SearchState) -> SearchState:
-    """What descents from a proposal's draws teach: new modes, and the starts that found those.
+def _with_discoveries(found: SearchState, after: SearchState) -> SearchState:
+    """Keeps what descents from a proposal's draws discover: new modes and their starts.
 
     Where the proposal has a component already, its draws would only confirm it.
     """
@@ -291,7 +287,7 @@ def _refine(
     answer: _Answer,
     limits: Budget,
 ) -> tuple[_Answer, Probes]:
-    """Better proposals until the certificate holds, and once more if they lead to further modes."""
+    """Improves the proposal until the certificate holds, and again if it leads to further modes."""
     first_key, late_key = jax.random.split(climb_key)
     answer = _climb(first_key, target, answer, limits)
     if not answer.climbs:
@@ -307,8 +303,8 @@ def _refine(
         if look == _LATE_LOOKS or not np.any(masses > least):
             return answer, probes
         new = [known + int(index) for index in np.flatnonzero(masses > least)]
-        answer = answer._replace(found=_learned(answer.found, probes.state))
-        answer = _welcome(fit_key, target, answer, new, limits)
+        answer = answer._replace(found=_with_discoveries(answer.found, probes.state))
+        answer = _add_modes(fit_key, target, answer, new, limits)
         answer = _climb(jax.random.fold_in(late_key, look), target, answer, limits)
         look += 1
 
@@ -318,13 +314,13 @@ def _look_hot(
 ) -> SearchState:
     """Descends from draws of the tempered posterior: they lie where basins meet."""
     points = np.asarray(draws.draws)
-    log_hot = _HOT * np.asarray(draws.log_densities) + (1 - _HOT) * target.log_references(points)
-    log_weights = log_hot - np.asarray(draws.log_proposals)
-    chosen = systematic_index(host_generator(key), log_weights, ROUND)
-    return _learned(found, explore(found, target, points[chosen]))
+    log_hot = _HOT_BETA * draws.log_densities + (1 - _HOT_BETA) * target.log_references(points)
+    log_weights = log_hot - draws.log_proposals
+    chosen = systematic_index(host_generator(key), log_weights, ROUND_STARTS)
+    return _with_discoveries(found, explore(found, target, points[chosen]))
 
 
-def _welcome(
+def _add_modes(
     key: Key[Array, ""], target: Target, answer: _Answer, new: list[int], limits: Budget
 ) -> _Answer:
     """Fits modes that were found late and gives each a component of the proposal."""
@@ -333,7 +329,7 @@ def _welcome(
     fits, spent = _fit_modes(fit_key, target, answer.found, new)
     evidence = float(answer.draws.log_evidence)
     masses = [float(fit.log_mass) - evidence for fit in fits.values()]
-    fit = admit(answer.fit, list(fits.values()), np.clip(np.exp(masses), _LEAST_SHARE, 1))
+    fit = replace_weakest(answer.fit, list(fits.values()), np.clip(np.exp(masses), _LEAST_SHARE, 1))
     answer = answer._replace(
         fits=answer.fits | fits,
         fit=fit,
@@ -362,7 +358,7 @@ def _climb(key: Key[Array, ""], target: Target, answer: _Answer, limits: Budget)
 
 
 def _improved(key: Key[Array, ""], target: Target, answer: _Answer) -> _Answer:
-    """A better fit; the first one has the longest way to go."""
+    """Improves the fit by a climb; the first one has the longest way to go."""
     bouts = 1 if answer.climbs else 2
     pool = gather(answer.pool, answer.proposal, answer.draws)
     modes = _mixture(target, list(answer.fits.values()))
@@ -377,7 +373,7 @@ def _tail(answer: _Answer) -> tuple[bool, float]:
 
 
 def _certify(key: Key[Array, ""], target: Target, answer: _Answer, limits: Budget) -> _Answer:
-    """The answer on draws that had no part in choosing the proposal either.
+    """Makes the answer rest on draws that had no part in choosing the proposal either.
 
     Where these have a heavy tail that the choice did not see, or are worth little, they serve to
     refine once more, and the answer rests on fresh draws of what comes of it.
@@ -397,20 +393,20 @@ def _certify(key: Key[Array, ""], target: Target, answer: _Answer, limits: Budge
 
 
 def _enough(draws: WeightedDraws, limits: Budget) -> int:
-    """How many draws are worth what is wanted, if they are as good as these, in whole chunks."""
+    """Tells how many draws, in whole chunks, are worth enough if they are as good as these."""
     wanted = limits.worth * len(draws.draws) / float(draws.ess)
-    chunks = math.ceil(max(wanted, _FEWEST) / CHUNK)
+    chunks = math.ceil(max(wanted, _FEWEST_DRAWS) / CHUNK)
     return min(chunks * CHUNK, limits.certified)
 
 
 def _proposed(key: Key[Array, ""], target: Target, answer: _Answer, number: int) -> _Answer:
-    """The answer with the proposal that its fit makes, and fresh draws of it."""
+    """Gives the answer the proposal that its fit makes, and fresh draws of it."""
     proposal = Defensive(widened(answer.fit.mixture), scale=target.scale)
     return _sampled(key, target, answer._replace(proposal=proposal), number)
 
 
 def _sampled(key: Key[Array, ""], target: Target, answer: _Answer, number: int) -> _Answer:
-    """The answer with fresh draws of its proposal."""
+    """Gives the answer fresh draws of its proposal."""
     draws = importance_sample(key, target.log_density, answer.proposal, number)
     counts = answer.counts + Counts(forwards=number)
     return answer._replace(draws=draws, counts=counts)

@@ -13,14 +13,14 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int, Key
 from scipy.special import softmax
 
-from latentuq.core.arrays import to_device
+from latentuq.core.batches import joined
 from latentuq.core.cores import on_cores
 from latentuq.inference.target import CHUNK, log_densities
 
 # Fewer weights than this in the tail say nothing about it.
-_FEWEST_TAIL = 5
+_FEWEST_TAIL_WEIGHTS = 5
 # Weights that agree this well have no tail: a fit would see the rounding of ln p - ln q.
-_EQUAL = 0.01
+_EQUAL_WITHIN = 0.01
 # What a heavier tail holds beyond the largest weight is taken for that of a tail of this shape that
 # reaches as far: its own mean hardly exists, and no certificate holds.
 _LARGEST_SHAPE = 0.7
@@ -41,34 +41,36 @@ class Proposal(Protocol):
 class WeightedDraws(eqx.Module):
     """Draws of a proposal, weighted to represent the target.
 
+    The inference works on them on the host; in its result they are arrays of the device.
+
     Attributes:
-        draws: Points.
-        log_weights: Pareto-smoothed and normalised, logsumexp = 0; all -inf if the density was
-            finite nowhere.
-        log_densities: Ln p, -inf where it was not finite.
-        log_proposals: Ln q.
+        draws: The points that were drawn.
+        log_weights: The weights, Pareto-smoothed and normalised, so that their logsumexp is 0; all
+            are -inf if the density was finite nowhere.
+        log_densities: The values of ln p, -inf where it was not finite.
+        log_proposals: The values of ln q.
         log_evidence: Ln of the mean of the smoothed weights before they are normalised, and of what
             their tail holds beyond the largest of them.
         log_evidence_error: Its standard error, two parts added in quadrature: the delta method's
             sqrt(1 / ESS - 1 / n) of the raw weights, because smoothing understates their spread,
             and the share of what lies beyond the largest one. Raw weights with k-hat above 0.5 have
             no variance; up to 0.7 the second part makes up for that.
-        khat: Shape of the weights' tail, see `pareto_khat`.
-        ess: Effective sample size of the smoothed weights.
+        khat: The shape of the weights' tail, see `pareto_khat`.
+        ess: The effective sample size of the smoothed weights.
     """
 
-    draws: Float[Array, "n dim"]
-    log_weights: Float[Array, " n"]
-    log_densities: Float[Array, " n"]
-    log_proposals: Float[Array, " n"]
-    log_evidence: Float[Array, ""]
-    log_evidence_error: Float[Array, ""]
-    khat: Float[Array, ""]
-    ess: Float[Array, ""]
+    draws: Float[Array | np.ndarray, "n dim"]
+    log_weights: Float[Array | np.ndarray, " n"]
+    log_densities: Float[Array | np.ndarray, " n"]
+    log_proposals: Float[Array | np.ndarray, " n"]
+    log_evidence: Float[Array | np.ndarray, ""]
+    log_evidence_error: Float[Array | np.ndarray, ""]
+    khat: Float[Array | np.ndarray, ""]
+    ess: Float[Array | np.ndarray, ""]
 
 
 class Evaluated(NamedTuple):
-    """Draws of a proposal with ln p and ln q."""
+    """Draws of a proposal, with ln p and ln q at each of them."""
 
     draws: Float[ArrayLike, "n dim"]
     log_densities: Float[ArrayLike, " n"]
@@ -83,18 +85,20 @@ def importance_sample(
 ) -> WeightedDraws:
     """Draws from a proposal and weights the draws by p / q.
 
-    Compiled for one number of draws, or for n if that is less; the weights are the host's work.
+    Everything is compiled for one number of draws, or for n if that is less; the weights are the
+    host's work.
 
     Args:
-        key: Randomness of the draws.
-        log_density_fn: Unnormalised log density of one point; not finite counts as zero density.
-        proposal: Where the draws come from.
-        n: How many.
+        key: The randomness of the draws.
+        log_density_fn: The unnormalised log density of one point; a value that is not finite counts
+            as zero density.
+        proposal: The distribution that the draws come from.
+        n: The number of draws.
     """
     chunk = min(n, CHUNK)
     keys = [jax.random.fold_in(key, part) for part in range(-(-n // chunk))]
     parts = on_cores(lambda key: evaluate(key, log_density_fn, proposal, chunk), keys)
-    return weigh(Evaluated(*(np.concatenate(each)[:n] for each in zip(*parts, strict=True))))
+    return weigh(joined(parts, n))
 
 
 def evaluate(
@@ -104,7 +108,7 @@ def evaluate(
     n: int,
 ) -> Evaluated:
     """Draws from a proposal and evaluates both densities there."""
-    # Three programs: in one, XLA's code took two thirds longer.
+    # These are three programs because in one XLA's code took two thirds longer.
     draws = draw(key, proposal, n)
     values = log_densities(log_density_fn, draws)
     return Evaluated(draws, values, log_densities(proposal.log_prob, draws))
@@ -117,12 +121,10 @@ def draw(key: Key[Array, ""], proposal: Proposal, n: int) -> Float[Array, "n dim
 
 
 def weigh(evaluated: Evaluated) -> WeightedDraws:
-    """Smoothed weights, evidence and certificate."""
+    """Computes smoothed weights, the evidence and the certificate."""
     draws, log_densities, log_proposals = map(np.asarray, evaluated)
     dtype, n = draws.dtype, len(draws)
-    log_densities = np.where(np.isfinite(log_densities), log_densities, -np.inf)
-    ratios = log_densities.astype(np.float64) - log_proposals
-    ratios = np.where(np.isfinite(ratios), ratios, -np.inf)
+    ratios = log_ratios(log_densities, log_proposals)
     tail = _find_tail(ratios)
     smoothed = tail.smooth(ratios)
     log_sum = float(np.logaddexp.reduce(smoothed))
@@ -132,18 +134,27 @@ def weigh(evaluated: Evaluated) -> WeightedDraws:
     values = (
         draws,
         smoothed - (log_sum if log_sum > -np.inf else 0),
-        log_densities,
+        np.where(np.isfinite(log_densities), log_densities, -np.inf),
         log_proposals,
         log_sum - math.log1p(-unseen) - math.log(n),
         math.sqrt(max(spread, 0.0) + unseen**2),
         tail.khat,
         effective_sample_size(smoothed),
     )
-    return WeightedDraws(*(to_device(value, dtype) for value in values))
+    return WeightedDraws(*(np.asarray(value, dtype) for value in values))
+
+
+def log_ratios(
+    log_densities: Float[ArrayLike, " n"], log_proposals: Float[ArrayLike, " n"]
+) -> Float[np.ndarray, " n"]:
+    """Returns the raw log weights ln p - ln q in double precision, -inf where not finite."""
+    with np.errstate(invalid="ignore"):
+        ratios = np.asarray(log_densities, np.float64) - np.asarray(log_proposals)
+    return np.where(np.isfinite(ratios), ratios, -np.inf)
 
 
 def effective_sample_size(log_weights: Float[np.ndarray, " n"]) -> float:
-    """(sum w)^2 / sum w^2; zero if every weight is zero."""
+    """Computes (sum w)^2 / sum w^2, which is zero if every weight is zero."""
     weights = np.exp(log_weights - _finite_max(log_weights))
     total = float(np.sum(weights))
     return total**2 / float(np.sum(weights**2)) if total > 0 else 0.0
@@ -152,53 +163,41 @@ def effective_sample_size(log_weights: Float[np.ndarray, " n"]) -> float:
 def systematic_index(
     rng: np.random.Generator, log_weights: Float[ArrayLike, " n"], count: int
 ) -> Int[np.ndarray, " count"]:
-    """Indices of `count` draws, each as often as its weight says, rounded up or down."""
+    """Chooses `count` draws, each as often as its weight says, rounded up or down."""
+    shares = _shares(log_weights)
     levels = (np.arange(count) + rng.uniform()) / count
-    index = np.searchsorted(np.cumsum(_shares(log_weights)), levels)
-    return np.minimum(index, np.size(log_weights) - 1)
+    index = np.searchsorted(np.cumsum(shares), levels, side="right")
+    # Rounding may leave the last level beyond the last sum, where there is no draw.
+    return np.minimum(index, np.flatnonzero(shares)[-1])
 
 
 def khat_threshold(samples: int) -> float:
-    """The k-hat up to which that many draws give usable estimates: min(1 - 1 / log10 S, 0.7)."""
+    """Returns the k-hat up to which S draws give usable estimates, min(1 - 1 / log10 S, 0.7)."""
     return min(1 - 1 / math.log10(samples), 0.7)
 
 
 def pareto_khat(log_weights: Float[np.ndarray, " n"]) -> float:
-    """Shape of the generalised Pareto distribution of the largest weights.
+    """Fits the shape of the generalised Pareto distribution of the largest weights.
 
-    Moments of the weights exist up to order 1 / k. -inf: the largest weights agree within one per
-    cent, there is no tail. inf: there is one that cannot be fitted, because fewer than 21 weights
-    are given or because a quarter of the largest ones vanish or equal the next.
+    Moments of the weights exist up to order 1 / k. The shape is -inf if there is no tail, because
+    the largest weights agree within one per cent. It is inf if there is a tail that cannot be
+    fitted, because fewer than 21 weights are given or because a quarter of the largest ones vanish
+    or equal the next.
     """
     return _find_tail(np.asarray(log_weights, np.float64)).khat
-
-
-def smooth_weights(
-    log_weights: Float[np.ndarray, " n"],
-) -> tuple[Float[np.ndarray, " n"], float]:
-    """Replaces the largest weights by the quantiles of a generalised Pareto distribution.
-
-    The tail is the min(n / 5, 3 sqrt n) largest. No weight ends above the largest raw one; where
-    no tail could be fitted the weights come back as they were.
-
-    Returns:
-        Log weights, on the scale of the given ones, and k-hat.
-    """
-    log_weights = np.asarray(log_weights, np.float64)
-    tail = _find_tail(log_weights)
-    return tail.smooth(log_weights), tail.khat
 
 
 class _Tail(NamedTuple):
     """The largest weights, in units of the largest one.
 
     Attributes:
-        members: Their indices, the largest last; none if no tail could be fitted.
+        members: The indices of these weights, the largest last; none if no tail could be fitted.
         top: Ln of the unit.
-        quantiles: Of the generalised Pareto distribution that was fitted, not above the largest.
-        khat: Its shape.
-        unseen: What their sum lacks of the distribution's: a tail reaches farther than the draws of
-            it that were made, and the heavier it is the more is missing.
+        quantiles: The quantiles of the generalised Pareto distribution that was fitted, which
+            replace the weights; none is above the largest weight.
+        khat: The shape of that distribution.
+        unseen: What the sum of the weights lacks of the distribution's: a tail reaches farther than
+            the draws of it that were made, and the heavier it is the more is missing.
     """
 
     members: Int[np.ndarray, " size"]
@@ -208,7 +207,7 @@ class _Tail(NamedTuple):
     unseen: float
 
     def smooth(self, log_weights: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-        """The weights with their tail replaced."""
+        """Replaces the tail of the weights."""
         smoothed = log_weights.copy()
         smoothed[self.members] = self.top + np.log(self.quantiles)
         return smoothed
@@ -219,12 +218,12 @@ def _find_tail(log_weights: Float[np.ndarray, " n"]) -> _Tail:
     n, top = len(log_weights), _finite_max(log_weights)
     size = math.ceil(min(0.2 * n, 3 * math.sqrt(n)))
     without = _Tail(np.zeros(0, int), top, np.zeros(0), math.inf, 0.0)
-    if size < _FEWEST_TAIL:
+    if size < _FEWEST_TAIL_WEIGHTS:
         return without
     order = np.argsort(log_weights)
     members = order[n - size :]
     cutoff = math.exp(log_weights[order[n - size - 1]] - top)
-    if cutoff > 1 - _EQUAL:
+    if cutoff > 1 - _EQUAL_WITHIN:
         return without._replace(khat=-math.inf)
     k, scale = _fit_pareto(np.exp(log_weights[members] - top) - cutoff)
     if math.isinf(k):
@@ -241,10 +240,10 @@ def _find_tail(log_weights: Float[np.ndarray, " n"]) -> _Tail:
 
 
 def _fit_pareto(exceedances: Float[np.ndarray, " size"]) -> tuple[float, float]:
-    """Shape k and scale of a generalised Pareto distribution, from sorted exceedances.
+    """Fits shape k and scale of a generalised Pareto distribution to sorted exceedances.
 
-    Zhang and Stephens (2009): the posterior mean of theta = -k / scale over a grid under a weak
-    prior, then k = mean ln(1 - theta x); last, ten pseudo-observations of k = 1/2.
+    Following Zhang and Stephens (2009), theta = -k / scale is the posterior mean over a grid under
+    a weak prior, and k = mean ln(1 - theta x); last, ten pseudo-observations of k = 1/2 are added.
     """
     size, largest = len(exceedances), exceedances[-1]
     quartile = exceedances[math.floor(size / 4 + 0.5) - 1]
@@ -273,7 +272,7 @@ def _fit_pareto(exceedances: Float[np.ndarray, " size"]) -> tuple[float, float]:
 
 
 def _pareto_quantiles(k: float, size: int) -> Float[np.ndarray, " size"]:
-    """Quantiles ((1 - p)^-k - 1) / k of the unit-scale distribution at p = (i - 1/2) / size."""
+    """Returns quantiles ((1 - p)^-k - 1) / k of unit scale at p = (i - 1/2) / size."""
     hazards = -np.log1p(-(np.arange(1, size + 1) - 0.5) / size)
     return hazards if abs(k) < 1e-15 else np.expm1(k * hazards) / k
 
@@ -284,7 +283,7 @@ def _finite_max(log_weights: Float[np.ndarray, " n"]) -> float:
 
 
 def _shares(log_weights: Float[ArrayLike, " n"]) -> Float[np.ndarray, " n"]:
-    """The weights, normalised; NaN if every one is zero."""
+    """Returns normalised weights, or NaN if every weight is zero."""
     log_weights = np.asarray(log_weights, np.float64)
     with np.errstate(invalid="ignore"):
         return softmax(log_weights)
@@ -293,7 +292,7 @@ def _shares(log_weights: Float[ArrayLike, " n"]) -> Float[np.ndarray, " n"]:
 def expectation(
     values: Float[ArrayLike, "n ..."], log_weights: Float[ArrayLike, " n"]
 ) -> tuple[Float[np.ndarray, "..."], Float[np.ndarray, "..."]]:
-    """Self-normalised mean sum_s W_s f_s and its standard error.
+    """Computes the self-normalised mean sum_s W_s f_s and its standard error.
 
     The error is the delta method's, sqrt(sum_s W_s^2 (f_s - mean)^2). Values of zero weight may be
     anything, NaN included; if every weight is zero there is no mean, and NaN says so.
@@ -308,5 +307,5 @@ def expectation(
 def mode_weights(
     draws: WeightedDraws, responsibilities: Float[ArrayLike, "n components"]
 ) -> tuple[Float[np.ndarray, " components"], Float[np.ndarray, " components"]]:
-    """Posterior mass of each mode, sum_s W_s rho_k(u_s), and its standard error."""
+    """Computes each mode's posterior mass, sum_s W_s rho_k(u_s), and its standard error."""
     return expectation(responsibilities, draws.log_weights)

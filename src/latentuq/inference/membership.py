@@ -1,25 +1,19 @@
 """Which mode each component of a proposal belongs to."""
 
+from functools import partial
 from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Int
 
-from latentuq.core.arrays import to_device
+from latentuq.core.batches import in_chunks
 from latentuq.inference.el2o import EL2OFit
-from latentuq.inference.importance import WeightedDraws, systematic_index
+from latentuq.inference.importance import WeightedDraws
 from latentuq.inference.mixture import Defensive, Mixture
-from latentuq.inference.modes import Mode
-from latentuq.inference.randomness import host_generator
-from latentuq.inference.search import ROUND, SearchState, explore
+from latentuq.inference.modes import Mode, Probes, SearchState
 from latentuq.inference.target import BATCH, Target
-
-# Posterior draws that descend to their modes, in rounds of the search's shape: so many rounds at
-# most, and no more than tell the share of the heaviest mode to this standard error.
-_PROBE_ROUNDS = 7
-_SHARE_ERROR = 0.02
 
 
 class Membership(NamedTuple):
@@ -27,13 +21,16 @@ class Membership(NamedTuple):
 
     Attributes:
         modes: All modes that the answer names.
-        means: Of each mode's Gaussian: EL2O's, or Laplace's for a mode that the probes found.
-        factors: Lower Cholesky factors of their covariances.
-        el2o: EL2O values; NaN for Laplace's.
-        shares: How much of each component belongs to each mode; rows sum to one.
-        probes: Effective number of probes behind each row of `shares`; inf where it is exact.
-        basins: Index into `modes` of each start of the search, -1 for none.
-        probed: Where each probe began, none for an unrefined proposal, and its index.
+        means: The mean of each mode's Gaussian, which is EL2O's, or Laplace's for a mode that the
+            probes found.
+        factors: The lower Cholesky factors of the Gaussians' covariances.
+        el2o: The EL2O value of each Gaussian, NaN for Laplace's.
+        shares: The share of each component that belongs to each mode; rows sum to one.
+        probes: The effective number of probes behind each row of `shares`, inf where it is exact.
+        basins: The index into `modes` of each start of the search, -1 for none.
+        probed: The draw where each probe began, and the index into `modes` of where it ended; there
+            are none for an unrefined proposal.
+        minima: Whether the modes are minima; if none was found, a draw stands for the answer.
     """
 
     modes: tuple[Mode, ...]
@@ -44,44 +41,7 @@ class Membership(NamedTuple):
     probes: Float[np.ndarray, " components"]
     basins: Int[np.ndarray, " starts"]
     probed: tuple[Float[np.ndarray, "probes dim"], Int[np.ndarray, " probes"]]
-
-
-class Probes(NamedTuple):
-    """Posterior draws that have descended to their modes.
-
-    Attributes:
-        state: What the search knows after them.
-        points: Where they began; none for an unrefined proposal.
-        basins: Index of the mode of each, -1 for none.
-        worth: How many independent draws each of them is, at most one.
-    """
-
-    state: SearchState
-    points: Float[np.ndarray, "probes dim"]
-    basins: Int[np.ndarray, " probes"] = np.zeros(0, int)
-    worth: float = 1.0
-
-
-def probe(key: Key[Array, ""], target: Target, found: SearchState, draws: WeightedDraws) -> Probes:
-    """Descends from posterior draws, which may find modes that the search has missed."""
-    chosen = systematic_index(host_generator(key), draws.log_weights, _PROBE_ROUNDS * ROUND)
-    # Each round has its share of the places, which are in the order of the draws.
-    points, state = np.asarray(draws.draws)[chosen], found
-    points = np.concatenate([points[first::_PROBE_ROUNDS] for first in range(_PROBE_ROUNDS)])
-    basins = np.zeros(0, int)
-    while len(basins) < len(points) and _share_error(basins) > _SHARE_ERROR:
-        state = explore(state, target, points[len(basins) :][:ROUND])
-        basins = state.basins[len(found.values) :]
-    worth = min(1.0, float(draws.ess) / len(basins))
-    return Probes(state, points[: len(basins)], basins, worth)
-
-
-def _share_error(basins: Int[np.ndarray, " probes"]) -> float:
-    """Standard error of the share of the mode that most probes have ended in."""
-    if not len(basins):
-        return np.inf
-    share = np.bincount(basins[basins >= 0], minlength=1).max() / len(basins)
-    return float(np.sqrt(share * (1 - share) / len(basins)))
+    minima: bool = True
 
 
 def assign(
@@ -150,7 +110,7 @@ def _membership(
 def _without_modes(
     target: Target, found: SearchState, draws: WeightedDraws, components: int
 ) -> Membership:
-    """No minimum was found: the highest draw stands for the answer, and the verdict says so."""
+    """Lets the highest draw stand for the answer, if no minimum was found; the verdict says so."""
     best = int(np.argmax(draws.log_densities))
     point = np.asarray(draws.draws[best], np.float64)
     eye = np.eye(target.dim)
@@ -164,13 +124,14 @@ def _without_modes(
         np.full(components, np.inf),
         np.full(len(found.values), -1),
         (np.zeros((0, target.dim)), np.zeros(0, int)),
+        minima=False,
     )
 
 
 def _nearest_mode(
     points: Float[np.ndarray, "n dim"], modes: list[Mode]
 ) -> Float[np.ndarray, "n modes"]:
-    """One-hot rows: the mode whose Laplace density is the highest."""
+    """Finds the mode whose Laplace density is the highest, as one-hot rows."""
     log_terms = []
     for mode in modes:
         gaps = points - mode.point
@@ -183,11 +144,8 @@ def _nearest_mode(
 def responsibilities(
     mixture: Mixture, points: Float[np.ndarray, "n dim"]
 ) -> Float[np.ndarray, "n components"]:
-    """Of each component for each point, in batches of one shape."""
-    padded = np.resize(points, (-(-len(points) // BATCH) * BATCH, mixture.dim))
-    batches = padded.reshape(-1, BATCH, mixture.dim)
-    parts = [_responsibilities(mixture, to_device(each)) for each in batches]
-    return np.concatenate(parts)[: len(points)]
+    """Computes the responsibility of each component for each point."""
+    return in_chunks(partial(_responsibilities, mixture), BATCH, points)
 
 
 @eqx.filter_jit

@@ -1,15 +1,20 @@
 """Mixtures of Gaussian or Student-t components, and the defensive importance proposal."""
 
 import math
+from typing import TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.scipy.linalg import cho_solve, solve_triangular
+import numpy as np
+from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, Key
 
-# Draws whose factors are gathered at once: bounds the memory at _BATCH * dim^2 numbers.
+Arrays = TypeVar("Arrays", Array, np.ndarray)
+
+# The number of draws whose factors are gathered at once, which bounds the memory at
+# _BATCH * dim^2 numbers.
 _BATCH = 1024
 # Up to this many degrees of freedom a chi-squared number is a sum of squares.
 _MOST_SQUARES = 32
@@ -24,10 +29,10 @@ class Mixture(eqx.Module):
     is one compilation per value of nu.
 
     Attributes:
-        log_weights: Normalised; -inf for components that only pad the shape.
-        means: Centres of the components.
-        factors: Lower Cholesky factors of the scale matrices (the covariances if Gaussian).
-        degrees: Degrees of freedom nu of every component.
+        log_weights: The normalised log weights, -inf for components that only pad the shape.
+        means: The centres of the components.
+        factors: The lower Cholesky factors of the scale matrices (the covariances if Gaussian).
+        degrees: The degrees of freedom nu of every component.
     """
 
     log_weights: Float[Array, " components"]
@@ -44,44 +49,38 @@ class Mixture(eqx.Module):
         return self.means.shape[1]
 
     def component_log_probs(self, u: Float[Array, " dim"]) -> Float[Array, " components"]:
-        """Ln q_k(u) of each component, without its weight."""
-        # Inverses do not depend on u: many points share them, and multiply where they would solve.
-        eye = jnp.eye(self.dim, dtype=self.factors.dtype)
-        # One after the other: see `cores` on batches of decompositions.
-        inverses = jax.lax.map(lambda L: solve_triangular(L, eye, lower=True), self.factors)
-        whitened = jnp.einsum("kij,kj->ki", inverses, u - self.means)
-        return self.log_profile(jnp.sum(whitened**2, axis=1))
+        """Computes ln q_k(u) of each component, without its weight."""
+        whitened = jnp.einsum("kij,kj->ki", self._whitening(), u - self.means)
+        return self._log_profile(jnp.sum(whitened**2, axis=1))
 
-    def log_profile(
-        self, distances: Float[Array, "*n components"]
-    ) -> Float[Array, "*n components"]:
-        """Ln q_k at points of given squared Mahalanobis distances from each component."""
-        return self._log_constant() - self._log_dets() - self._energy(distances)
+    def component_terms(
+        self, points: Float[Array, "n dim"]
+    ) -> tuple[Float[Array, "n components"], Float[Array, "n components"]]:
+        """Computes ln q_k at many points, and squared distances, by one matrix product."""
+        inverses = self._whitening()
+        offsets = jnp.einsum("kij,kj->ki", inverses, self.means)
+        whitened = (inverses.reshape(-1, self.dim) @ points.T).reshape(-1, self.dim, len(points))
+        distances = jnp.sum((whitened - offsets[:, :, None]) ** 2, axis=1).T
+        return self._log_profile(distances), distances
+
+    def energies(self, distances: Arrays) -> Arrays:
+        """Computes what squared Mahalanobis distances take off ln q_k, for NumPy and for JAX."""
+        if math.isinf(self.degrees):
+            return 0.5 * distances
+        numpy = distances.__array_namespace__()
+        return 0.5 * (self.degrees + self.dim) * numpy.log1p(distances / self.degrees)
 
     def log_prob(self, u: Float[Array, " dim"]) -> Float[Array, ""]:
-        """Ln q(u)."""
+        """Computes ln q(u)."""
         return logsumexp(self.log_weights + self.component_log_probs(u))
 
     def responsibilities(self, u: Float[Array, " dim"]) -> Float[Array, " components"]:
-        """w_k q_k(u) / q(u); the weights themselves where every q_k(u) underflows."""
+        """Computes w_k q_k(u) / q(u), or the weights w_k where every q_k(u) underflows."""
         terms = self.log_weights + self.component_log_probs(u)
         return jax.nn.softmax(jnp.where(jnp.max(terms) > -jnp.inf, terms, self.log_weights))
 
-    def score(self, u: Float[Array, " dim"]) -> Float[Array, " dim"]:
-        """Gradient of ln q: sum_k rho_k grad ln q_k."""
-        scores, _ = self._component_derivatives(u)
-        return self.responsibilities(u) @ scores
-
-    def hessian(self, u: Float[Array, " dim"]) -> Float[Array, "dim dim"]:
-        """Hessian of ln q: sum_k rho_k (H_k + s_k s_k^T) - s s^T, with s_k, H_k those of ln q_k."""
-        rho = self.responsibilities(u)
-        scores, hessians = self._component_derivatives(u)
-        # Centred scores: the same sum without the cancellation of two large terms.
-        centred = scores - rho @ scores
-        return jnp.tensordot(rho, hessians, 1) + jnp.einsum("k,ki,kj->ij", rho, centred, centred)
-
     def sample(self, key: Key[Array, ""], n: int) -> Float[Array, "n dim"]:
-        """Independent draws."""
+        """Makes independent draws."""
         noise_key, place_key = jax.random.split(key)
         noise = normal_draws(noise_key, (n, self.dim), self.means.dtype)
         return self.place(place_key, noise)
@@ -104,53 +103,40 @@ class Mixture(eqx.Module):
             batch_size=min(_BATCH, n),
         )
 
+    def _whitening(self) -> Float[Array, "components dim dim"]:
+        """Inverts the factors: many points share them, and multiply where they would solve."""
+        eye = jnp.eye(self.dim, dtype=self.factors.dtype)
+        # One after the other: see `cores` on batches of decompositions.
+        return jax.lax.map(lambda L: solve_triangular(L, eye, lower=True), self.factors)
+
+    def _log_profile(
+        self, distances: Float[Array, "*n components"]
+    ) -> Float[Array, "*n components"]:
+        """Computes ln q_k at squared Mahalanobis distances from each component."""
+        log_dets = jnp.sum(jnp.log(jnp.diagonal(self.factors, axis1=1, axis2=2)), axis=1)
+        return self._log_constant() - log_dets - self.energies(distances)
+
     def _log_constant(self) -> float:
-        """Ln of the constant of a component with unit scale matrix."""
+        """Computes ln of the constant of a component with unit scale matrix."""
         nu, dim = self.degrees, self.dim
         if math.isinf(nu):
             return -0.5 * dim * math.log(2 * math.pi)
         gammas = math.lgamma(0.5 * (nu + dim)) - math.lgamma(0.5 * nu)
         return gammas - 0.5 * dim * math.log(nu * math.pi)
 
-    def _log_dets(self) -> Float[Array, " components"]:
-        return jnp.sum(jnp.log(jnp.diagonal(self.factors, axis1=1, axis2=2)), axis=1)
-
-    def _energy(self, distances: Float[Array, "*n components"]) -> Float[Array, "*n components"]:
-        """What a squared Mahalanobis distance takes off ln q_k."""
-        if math.isinf(self.degrees):
-            return 0.5 * distances
-        return 0.5 * (self.degrees + self.dim) * jnp.log1p(distances / self.degrees)
-
-    def _component_derivatives(
-        self, u: Float[Array, " dim"]
-    ) -> tuple[Float[Array, "components dim"], Float[Array, "components dim dim"]]:
-        """Gradient -c P d and Hessian -c P + (2 c / (nu + m)) P d d^T P of each ln q_k.
-
-        d = u - mean_k, P the inverse scale matrix, m = d^T P d, c = (nu + dim) / (nu + m).
-        """
-
-        def derivatives(L, mean):
-            precision = cho_solve((L, True), jnp.eye(self.dim, dtype=L.dtype))
-            gap = u - mean
-            pull = cho_solve((L, True), gap)
-            if math.isinf(self.degrees):
-                return -pull, -precision
-            reach = self.degrees + gap @ pull
-            c = (self.degrees + self.dim) / reach
-            return -c * pull, -c * precision + 2 * c / reach * jnp.outer(pull, pull)
-
-        return jax.vmap(derivatives)(self.factors, self.means)
-
 
 class Defensive(eqx.Module):
-    """(1 - share) mixture + share N(0, scale^2 I): bounds the weights wherever the prior rules."""
+    """The proposal (1 - share) mixture + share N(0, scale^2 I).
+
+    Its second part bounds the importance weights wherever the prior rules.
+    """
 
     mixture: Mixture
     share: float = 0.05
     scale: float = 1.0
 
     def log_prob(self, u: Float[Array, " dim"]) -> Float[Array, ""]:
-        """Ln q(u)."""
+        """Computes ln q(u)."""
         dim = self.mixture.dim
         normal = (
             -0.5 * jnp.sum((u / self.scale) ** 2)
@@ -161,7 +147,7 @@ class Defensive(eqx.Module):
         return jnp.logaddexp(jnp.log1p(-self.share) + mixture, jnp.log(self.share) + normal)
 
     def sample(self, key: Key[Array, ""], n: int) -> Float[Array, "n dim"]:
-        """Independent draws."""
+        """Makes independent draws."""
         choice_key, mixture_key, noise_key = jax.random.split(key, 3)
         # A draw is made of its numbers in one of two ways, so that they can serve both.
         noise = normal_draws(noise_key, (n, self.mixture.dim), self.mixture.means.dtype)
@@ -174,15 +160,25 @@ def gaussian_mixture(
     means: Float[Array, "components dim"],
     covariances: Float[Array, "components dim dim"],
 ) -> Mixture:
-    """A Gaussian mixture from weights (normalised here), means and covariances."""
+    """Makes a Gaussian mixture of weights (normalised here), means and covariances."""
     weights, means = jnp.asarray(weights), jnp.asarray(means)
     log_weights = jnp.log(weights / jnp.sum(weights))
     return Mixture(log_weights, means, jnp.linalg.cholesky(jnp.asarray(covariances)))
 
 
 def normal_draws(key: Key[Array, ""], shape: tuple[int, ...], dtype: jnp.dtype) -> Array:
-    """Standard normal numbers, drawn flat: XLA compiles that several times faster than a shape."""
+    """Draws standard normal numbers, flat: XLA compiles that several times faster than a shape."""
     return jax.random.normal(key, (math.prod(shape),), dtype).reshape(shape)
+
+
+@eqx.filter_jit
+def lower_factor(root: Float[Array, "dim dim"]) -> Float[Array, "dim dim"]:
+    """Computes the lower Cholesky factor of root root^T without forming the product.
+
+    Orthogonal triangularisation cannot fail where rounding makes the product indefinite.
+    """
+    upper = jnp.linalg.qr(root.T, mode="r")
+    return (upper * jnp.where(jnp.diagonal(upper) < 0, -1, 1)[:, None]).T
 
 
 def _chi_squared_draws(

@@ -3,40 +3,39 @@
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from latentuq.core.arrays import to_device
-from latentuq.inference.descent import GROUPS, Ends, descend, descend_groups, newton
-from latentuq.inference.result import Counts
-from latentuq.inference.target import Target, log_densities
+from latentuq.core.batches import padded
+from latentuq.inference.descent import GROUPS, Ends, Limits, descend, descend_groups, newton
+from latentuq.inference.target import Counts, Target, log_densities
 
-POLISHED = 16
-"""Points that can be polished at once: most rounds of a search have none or few."""
+MOST_POLISHED = 16
+"""The number of points that can be polished at once: most rounds of a search have none or few."""
 
-_LANES = 2
-_STEPS = 60
-# Squared Mahalanobis distance below which two minima are one.
-_SAME = 0.5
-# A barrier lower than this, in nats, does not part two modes.
-_BARRIER = 0.2
-_SEGMENT = 8
-# Newton decrement, in nats, of a converged minimum: rounding in float32 allows no less.
-_CONVERGED = 0.01
+_LIMITS = Limits(lanes=2, steps=60, tolerance=1e-4, hopeless=np.inf)
+# Two minima are one below this squared Mahalanobis distance.
+_SAME_DISTANCE = 0.5
+# A barrier lower than this, in nats, does not part two modes; it is looked for at so many points.
+_BARRIER_NATS = 0.2
+_BARRIER_POINTS = 8
+# The Newton decrement, in nats, of a converged minimum: rounding in float32 allows no less.
+_CONVERGED_DECREMENT = 0.01
 # One that cannot be polished may lie at a kink, where no gradient vanishes: there a network without
 # curvature has its minima. It is a mode all the same if psi falls by less than this, in nats, half
 # a standard deviation away; and barriers twice as high do not part such modes.
-_ROUGHNESS = 0.5
-# Psi is evaluated at multiples of so many points, so that little compiles twice.
-_POINTS = 16
+_ROUGHNESS_NATS = 0.5
+# Psi is evaluated at multiples of so many points, so that little is compiled twice.
+_PSI_BATCH = 16
 
 
 class Mode(NamedTuple):
     """A local minimum of psi = -ln p.
 
     Attributes:
-        point: Where it is.
-        value: psi there.
-        hessian: Of psi; positive definite.
+        point: The place of the minimum.
+        value: The value of psi there.
+        hessian: The Hessian of psi there, which is positive definite.
         log_mass: Laplace's estimate of ln of its mass.
         kinked: Whether it could not be polished, as at a kink, although psi hardly falls around it.
     """
@@ -47,6 +46,61 @@ class Mode(NamedTuple):
     log_mass: float
     kinked: bool = False
 
+    @property
+    def root(self) -> Float[np.ndarray, "dim dim"]:
+        """A root R of Laplace's covariance R R^T; its columns are the principal axes."""
+        eigenvalues, vectors = np.linalg.eigh(self.hessian)
+        return vectors / np.sqrt(eigenvalues)
+
+
+class SearchState(NamedTuple):
+    """What the search knows.
+
+    Attributes:
+        modes: The modes found so far, in the order of discovery.
+        found_at: The index of the start that found each mode.
+        values: The value of psi at the end of each start.
+        basins: The index of the mode of each start, -1 for none.
+        independent: Whether each start was an independent draw of the reference.
+        counts: The evaluations so far.
+    """
+
+    modes: tuple[Mode, ...]
+    found_at: tuple[int, ...]
+    values: Float[np.ndarray, " starts"]
+    basins: Int[np.ndarray, " starts"]
+    independent: Bool[np.ndarray, " starts"]
+    counts: Counts
+
+    @property
+    def new_basin_chance(self) -> float:
+        """The chance that one more independent start ends in a new basin.
+
+        Good and Turing estimate it by the number of basins that one start alone has reached, over
+        the number of starts.
+        """
+        independent = self.basins[self.independent]
+        if not len(independent):
+            return float("nan")
+        counts = np.bincount(independent[independent >= 0], minlength=1)
+        return float(np.sum(counts == 1) / len(independent))
+
+
+class Probes(NamedTuple):
+    """Posterior draws that have descended to their modes.
+
+    Attributes:
+        state: What the search knows after them.
+        points: The draws; there are none for an unrefined proposal.
+        basins: The index of the mode of each, -1 for none.
+        worth: The number of independent draws that each of them is worth, at most one.
+    """
+
+    state: SearchState
+    points: Float[np.ndarray, "probes dim"]
+    basins: Int[np.ndarray, " probes"] = np.zeros(0, int)
+    worth: float = 1.0
+
 
 def make_mode(
     target: Target,
@@ -54,7 +108,7 @@ def make_mode(
     value: float,
     hessian: Float[np.ndarray, "dim dim"],
 ) -> Mode:
-    """Laplace's mass at a minimum; a direction flatter than ten scales counts as ten scales."""
+    """Makes a mode of a minimum; a direction flatter than ten scales counts as ten scales."""
     eigenvalues, vectors = np.linalg.eigh(hessian)
     eigenvalues = np.maximum(eigenvalues, (10 * target.scale) ** -2)
     log_mass = -value + 0.5 * np.sum(np.log(2 * np.pi / eigenvalues))
@@ -62,10 +116,11 @@ def make_mode(
 
 
 def polish(target: Target, points: Float[np.ndarray, "n dim"]) -> tuple[list[list[Mode]], Counts]:
-    """Newton from each point; where that ends in a saddle, both ways down from it.
+    """Descends by Newton's method from each point, and both ways down where that ends in a saddle.
 
     Returns:
-        The minima that each point leads to: one, two from a saddle, none if nothing converged.
+        The minima that each point leads to (one, two from a saddle, none if nothing converged), and
+        the evaluations.
     """
     ends = _newton(target, points)
     counts = Counts(hessians=int(ends.evaluations))
@@ -83,10 +138,10 @@ def polish(target: Target, points: Float[np.ndarray, "n dim"]) -> tuple[list[lis
         minimum, more = _minimum(target, ends, index)
         found[index] += minimum
         counts += more
-    for first in range(0, len(downhill), POLISHED):
-        ends = _newton(target, np.array(downhill[first : first + POLISHED]))
+    for first in range(0, len(downhill), MOST_POLISHED):
+        ends = _newton(target, np.array(downhill[first : first + MOST_POLISHED]))
         counts += Counts(hessians=int(ends.evaluations))
-        for index, owner in enumerate(owners[first : first + POLISHED]):
+        for index, owner in enumerate(owners[first : first + MOST_POLISHED]):
             hessian = np.asarray(ends.curvatures[index], np.float64)
             if np.all(np.isfinite(hessian)) and np.linalg.eigvalsh(hessian)[0] > 0:
                 minimum, more = _minimum(target, ends, index)
@@ -96,53 +151,49 @@ def polish(target: Target, points: Float[np.ndarray, "n dim"]) -> tuple[list[lis
 
 
 def _minimum(target: Target, ends: Ends, index: int) -> tuple[list[Mode], Counts]:
-    """The mode at which a polished end has arrived, if it has."""
+    """Returns the mode at which a polished end has arrived, if it has."""
     point, hessian = (np.asarray(part[index], np.float64) for part in (ends[0], ends[2]))
     value = float(ends.values[index])
     if not np.isfinite(value):
         return [], Counts()
     mode = make_mode(target, point, value, hessian)
-    if ends.decrements[index] < _CONVERGED:
+    if ends.decrements[index] < _CONVERGED_DECREMENT:
         return [mode], Counts()
-    eigenvalues, vectors = np.linalg.eigh(mode.hessian)
-    steps = 0.5 * (vectors / np.sqrt(eigenvalues)).T
+    steps = 0.5 * mode.root.T
     around = _psi(target, np.concatenate([point + steps, point - steps]))
-    kinked = np.min(around) > value - _ROUGHNESS
+    kinked = np.min(around) > value - _ROUGHNESS_NATS
     return [mode._replace(kinked=True)] if kinked else [], Counts(forwards=len(around))
 
 
 def _newton(target: Target, points: Float[np.ndarray, "n dim"]) -> Ends:
-    """Newton from a few points, padded to a fixed number of them."""
-    size = POLISHED // GROUPS
+    """Descends by Newton's method from a few points."""
+    size = MOST_POLISHED // GROUPS
 
     def one(group: Int[np.ndarray, " members"]) -> Ends:
         return descend(
             newton,
             target,
-            to_device(np.resize(points[group], (size, target.dim)), target.dtype),
+            to_device(padded(points[group], size), target.dtype),
             to_device(np.ones(size), target.dtype),
-            lanes=_LANES,
-            steps=_STEPS,
-            tolerance=1e-4,
-            hopeless=np.inf,
-            number=to_device(len(group)),
+            _LIMITS,
+            to_device(len(group)),
         )
 
     return descend_groups(one, len(points))
 
 
 def _distance(gap, first, second) -> float:
-    """Squared Mahalanobis distance with the averaged precision."""
+    """Computes the squared Mahalanobis distance with the averaged precision."""
     return float(gap @ (0.5 * (first + second)) @ gap)
 
 
 def are_close(point, curvature, other_point, other_curvature) -> bool:
-    """Whether two minima, each with its curvature, are one."""
-    return _distance(point - other_point, curvature, other_curvature) < _SAME
+    """Says whether two minima, each with its curvature, are one."""
+    return _distance(point - other_point, curvature, other_curvature) < _SAME_DISTANCE
 
 
 def known_mode(point, value, curvature, modes: list[Mode]) -> int:
-    """The known mode at which a descent ended, or -1."""
+    """Finds the known mode at which a descent ended, or -1."""
     for index, mode in enumerate(modes):
         if are_close(point, curvature, mode.point, mode.hessian) and value < mode.value + 1:
             return index
@@ -150,7 +201,7 @@ def known_mode(point, value, curvature, modes: list[Mode]) -> int:
 
 
 def reached(target: Target, others: list[Mode], end: Mode) -> tuple[int, Counts]:
-    """The mode or deeper end that a descent has all but reached, or -1: it must be polished.
+    """Finds the mode or deeper end that a descent has all but reached, or -1: it must be polished.
 
     Nothing parts them, and the end is no higher than barriers that part nothing: a saddle, or a
     slope, that leads elsewhere as well would be.
@@ -158,43 +209,42 @@ def reached(target: Target, others: list[Mode], end: Mode) -> tuple[int, Counts]
     level = [
         index
         for index, other in enumerate(others)
-        if other.value - 1e-3 <= end.value < other.value + _BARRIER
+        if other.value - 1e-3 <= end.value < other.value + _BARRIER_NATS
     ]
     # An end lies above its own minimum: barriers are higher than they look from there.
-    where, counts = place(target, [others[index] for index in level], end, _BARRIER / 4)
+    where, counts = place(target, [others[index] for index in level], end, _BARRIER_NATS / 4)
     return (level[where] if where < len(level) else -1), counts
 
 
 def place(
-    target: Target, modes: list[Mode], mode: Mode, barrier: float = _BARRIER
+    target: Target, modes: list[Mode], mode: Mode, barrier: float = _BARRIER_NATS
 ) -> tuple[int, Counts]:
-    """The index of a mode among the known ones; their number if it is new.
+    """Finds the index of a mode among the known ones, or their number if it is new.
 
     Args:
-        target: Where psi is from.
-        modes: The known ones.
-        mode: One of them, or another.
-        barrier: The least that parts two smooth modes, in nats.
+        target: The density.
+        modes: The known modes.
+        mode: The mode, which is one of them or another.
+        barrier: The lowest barrier that parts two smooth modes, in nats.
     """
     counts = Counts()
     distances = [_distance(mode.point - m.point, mode.hessian, m.hessian) for m in modes]
     for index in np.argsort(distances):
-        if distances[index] < _SAME:
+        if distances[index] < _SAME_DISTANCE:
             return int(index), counts
         if distances[index] > 100 * target.dim:
             break
         other = modes[index]
-        along = np.linspace(0, 1, _SEGMENT + 2)[1:-1, None]
+        along = np.linspace(0, 1, _BARRIER_POINTS + 2)[1:-1, None]
         values = _psi(target, mode.point + along * (other.point - mode.point))
         counts += Counts(forwards=len(values))
-        height = 2 * _ROUGHNESS if mode.kinked or other.kinked else barrier
+        height = 2 * _ROUGHNESS_NATS if mode.kinked or other.kinked else barrier
         if np.max(values) < max(mode.value, other.value) + height:
             return int(index), counts
     return len(modes), counts
 
 
 def _psi(target: Target, points: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, " rows"]:
-    """Psi at the points, which are repeated to whole rounds, so that nothing new compiles."""
-    rounds = -(-len(points) // _POINTS)
-    padded = np.resize(points, (rounds * _POINTS, target.dim))
-    return -np.asarray(log_densities(target.log_density, to_device(padded, target.dtype)))
+    """Evaluates psi at the points, repeated to whole batches: the repeated values are harmless."""
+    rows = to_device(padded(points, _PSI_BATCH), target.dtype)
+    return -np.asarray(log_densities(target.log_density, rows))

@@ -10,6 +10,7 @@ from latentuq.core.compilation import bounded_jit
 from latentuq.inference.mixture import normal_draws
 from latentuq.inference.target import Target
 
+# The step size is steered towards this mean acceptance, and varies by this fraction.
 _ACCEPTANCE = 0.75
 _JITTER = 0.2
 
@@ -18,9 +19,9 @@ class Moved(NamedTuple):
     """Particles after the moves.
 
     Attributes:
-        points: Where they were at each stop.
-        acceptance: Mean probability of acceptance over the stops, move by move.
-        step: Size for the next step.
+        points: The places of the particles at each stop.
+        acceptance: The mean probability of acceptance over the stops, move by move.
+        step: The size that suits the next steps.
     """
 
     points: Float[Array, "stops particles dim"]
@@ -29,7 +30,7 @@ class Moved(NamedTuple):
 
     @property
     def last(self) -> Float[Array, "particles dim"]:
-        """Where they are now."""
+        """The places where the particles are now."""
         return self.points[-1]
 
 
@@ -52,15 +53,15 @@ def move(
     is no force, and a place where the density is not finite is refused.
 
     Args:
-        key: Randomness.
+        key: The randomness.
         target: The density.
         points: The particles.
-        factor: Of the momenta's inverse mass matrix.
-        moves: How many, one after the other.
-        stops: Of one move. The way to each is a shorter move from the same start, and accepted or
-            not on its own: a place of the density at no cost.
-        leaps: From stop to stop.
-        step: Size of the first steps.
+        factor: A factor of the momenta's inverse mass matrix.
+        moves: The number of moves, one after the other.
+        stops: The number of stops of one move. The way to each is a shorter move from the same
+            start, and accepted or not on its own: a place of the density at no cost.
+        leaps: The number of steps from stop to stop.
+        step: The size of the first steps.
     """
     n, dim = points.shape
 
@@ -93,9 +94,9 @@ def move(
             stretch, start, None, length=stops
         )
         gain = new_values - values + 0.5 * jnp.sum(momenta**2 - arrived**2, axis=-1)
-        chance = jnp.where(jnp.isfinite(gain), jnp.exp(jnp.minimum(gain, 0)), 0)
-        taken = jax.random.uniform(accept_key, gain.shape, points.dtype) < chance
-        acceptance = jnp.mean(chance)
+        odds = jnp.where(jnp.isfinite(gain), jnp.exp(jnp.minimum(gain, 0)), 0)
+        taken = jax.random.uniform(accept_key, gain.shape, points.dtype) < odds
+        acceptance = jnp.mean(odds)
         places = jnp.where(taken[..., None], there, points)
         state = (
             places[-1],

@@ -5,11 +5,11 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from latentuq.inference.importance import WeightedDraws
+from latentuq.inference.importance import WeightedDraws, log_ratios
 from latentuq.inference.mixture import Defensive
 from latentuq.inference.target import log_densities_at
 
-# Earlier batches are forgotten: the proposals get better.
+# The number of batches that are kept. Older ones are forgotten, because the proposals get better.
 _MOST_BATCHES = 5
 
 
@@ -21,11 +21,11 @@ class Pool(NamedTuple):
     makes it often.
 
     Attributes:
-        proposals: Of the batches.
-        sizes: How many draws each has.
-        points: The draws.
-        log_densities: Ln p.
-        log_proposals: Ln q of every proposal.
+        proposals: The proposal of each batch.
+        sizes: The number of draws in each batch.
+        points: All draws.
+        log_densities: The values of ln p at the draws.
+        log_proposals: The values of every proposal's ln q at all draws.
     """
 
     proposals: tuple[Defensive, ...]
@@ -36,20 +36,18 @@ class Pool(NamedTuple):
 
     @property
     def log_mixture(self) -> Float[np.ndarray, " n"]:
-        """Ln q of the mixture of all."""
+        """Ln q of the mixture of all proposals."""
         shares = np.log(self.sizes) - np.log(sum(self.sizes))
         return np.logaddexp.reduce(self.log_proposals + shares[:, None], axis=0)
 
     @property
     def log_weights(self) -> Float[np.ndarray, " n"]:
-        """Ln p - ln q of the mixture; -inf where either is not finite."""
-        with np.errstate(invalid="ignore"):
-            ratios = self.log_densities - self.log_mixture
-        return np.where(np.isfinite(ratios), ratios, -np.inf)
+        """The raw log weights ln p - ln q, with q the mixture of all proposals."""
+        return log_ratios(self.log_densities, self.log_mixture)
 
 
 def gather(pool: Pool | None, proposal: Defensive, draws: WeightedDraws) -> Pool:
-    """The pool with one more batch, and without the oldest if there are too many."""
+    """Adds a batch to the pool, and drops the oldest if there are too many."""
     new = Pool(
         (proposal,),
         (len(draws.draws),),

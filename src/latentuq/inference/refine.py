@@ -14,41 +14,46 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Bool, Float, Key
 
 from latentuq.core.arrays import to_device
+from latentuq.core.batches import padded
 from latentuq.core.cores import on_cores
+from latentuq.core.randomness import host_generator
 from latentuq.inference.el2o import EL2OFit
-from latentuq.inference.em import component_terms, fit_mixture
+from latentuq.inference.em import fit_mixture
 from latentuq.inference.importance import effective_sample_size, systematic_index
 from latentuq.inference.mixture import Mixture
 from latentuq.inference.moves import Moved, move
 from latentuq.inference.pool import Pool
-from latentuq.inference.randomness import host_generator
-from latentuq.inference.result import Counts
-from latentuq.inference.target import Target
+from latentuq.inference.target import Counts, Target
 
-COMPONENTS = 16
-"""Of a fit."""
+FIT_COMPONENTS = 16
+"""The number of components of a fit."""
 
-# Widths of the copies of a fit that make up the proposal, and their shares: the wide one gives it
-# the tails that a fit to few draws lacks.
+# The proposal is made of copies of a fit with these widths and shares: the wide one gives it the
+# tails that a fit to few draws lacks.
 _WIDTHS = (1.1, 1.8)
 _SHARES = (0.7, 0.3)
 
-PROPOSED = COMPONENTS * len(_WIDTHS)
-"""Components of a proposal."""
+PROPOSAL_COMPONENTS = FIT_COMPONENTS * len(_WIDTHS)
+"""The number of components of a proposal."""
 
-# So few particles that the activations of a small network stay in the processor's cache, in groups
-# that move at the same time. A bout is so many moves, with so many stops each and so many gradients
-# to the next: long ones, because short moves reach the arms of a posterior only by diffusion.
+# There are so few particles that the activations of a small network stay in the processor's cache;
+# they move in groups, at the same time. A bout is so many moves, with so many stops each and so
+# many gradients to the next. Moves are long because short ones reach the arms of a posterior only
+# by diffusion.
 _PARTICLES = 256
 _GROUPS = 2
 _MOVES = 2
 _STOPS = 2
 _LEAPS = 8
-# Most points of a fit, and resampled draws among them for each that the pool is worth.
-_POINTS = 4096
-_RESAMPLED = 4
+# The step size of the first moves, in units of the components' widths.
+_FIRST_STEP = 0.3
+# A fit sees at most so many points, so many resampled draws among them for each independent draw
+# that the pool is worth, and takes so many iterations.
+_MOST_POINTS = 4096
+_DRAWS_PER_WORTH = 4
 _ITERATIONS = 20
-_WEAK = 0.3
+# A component with less than this part of an equal share is moved to where points are.
+_WEAK_SHARE = 0.3
 # A mode that has less of the mass gets no more particles for it.
 _LEAST_LOG_MASS = -12.0
 
@@ -57,9 +62,9 @@ class Fit(NamedTuple):
     """A mixture, and what the moves that led to it leave to the next ones.
 
     Attributes:
-        mixture: The fit.
+        mixture: The fitted mixture.
         step: The step size that suited the moves.
-        places: Where the last bouts of the climbs have led, the latest climb first.
+        places: The points to which the last bouts of the climbs have led, the latest climb first.
     """
 
     mixture: Mixture
@@ -67,25 +72,25 @@ class Fit(NamedTuple):
     places: Float[np.ndarray, "n dim"]
 
 
-def begin(mixture: Mixture) -> Fit:
-    """The first components of a mixture, heaviest first, or all of them and padding."""
-    missing = max(0, COMPONENTS - mixture.components)
-    log_weights = np.asarray(mixture.log_weights)[:COMPONENTS]
+def start_fit(mixture: Mixture) -> Fit:
+    """Takes the first components of a mixture, heaviest first, or all of them and padding."""
+    missing = max(0, FIT_COMPONENTS - mixture.components)
+    log_weights = np.asarray(mixture.log_weights)[:FIT_COMPONENTS]
     log_weights = log_weights - scipy.special.logsumexp(log_weights)
     eye = np.tile(np.eye(mixture.dim, dtype=mixture.means.dtype), (missing, 1, 1))
     fit = Mixture(
         to_device(np.pad(log_weights, (0, missing), constant_values=-np.inf)),
-        to_device(np.pad(np.asarray(mixture.means)[:COMPONENTS], ((0, missing), (0, 0)))),
-        to_device(np.concatenate([np.asarray(mixture.factors)[:COMPONENTS], eye])),
+        to_device(np.pad(np.asarray(mixture.means)[:FIT_COMPONENTS], ((0, missing), (0, 0)))),
+        to_device(np.concatenate([np.asarray(mixture.factors)[:FIT_COMPONENTS], eye])),
         mixture.degrees,
     )
-    return Fit(fit, 0.3, np.zeros((0, mixture.dim), mixture.means.dtype))
+    return Fit(fit, _FIRST_STEP, np.zeros((0, mixture.dim), mixture.means.dtype))
 
 
 def widened(
     fit: Mixture, widths: Sequence[float] = _WIDTHS, shares: Sequence[float] = _SHARES
 ) -> Mixture:
-    """Wider copies of a mixture, each with its share."""
+    """Makes a mixture of wider copies of another, each with its share."""
     log_weights, factors = np.asarray(fit.log_weights), np.asarray(fit.factors)
     return Mixture(
         to_device(np.concatenate([log_weights + math.log(share) for share in shares])),
@@ -106,12 +111,12 @@ def climb(
     Places that earlier climbs have reached fill what room is left.
 
     Args:
-        key: Randomness.
-        target: Where to.
-        fit: Guides the moves, and is where the new one begins; its places serve again.
-        pool: Draws.
-        modes: A component for each mode.
-        bouts: Of moves; the places of the last one are fitted.
+        key: The randomness of the moves and of the resampling.
+        target: The density.
+        fit: The fit so far, which guides the moves and is improved; its places serve again.
+        pool: The draws so far.
+        modes: A mixture with a component for each mode.
+        bouts: The number of bouts of moves; the places of the last one are fitted.
     """
     rng, (mixture, step, earlier) = host_generator(key), fit
     lifted = lift_light_modes(pool.log_weights, log_responsibilities(modes, pool.points))
@@ -123,10 +128,12 @@ def climb(
         places = np.concatenate([each.points for each in moved], axis=1).reshape(-1, target.dim)
         particles = np.concatenate([each.last for each in moved])
         step = float(np.exp(np.mean([np.log(each.step) for each in moved])))
-    extra = min(_POINTS - len(places), int(_RESAMPLED * effective_sample_size(lifted)))
+    extra = int(_DRAWS_PER_WORTH * effective_sample_size(lifted))
+    extra = min(_MOST_POINTS - len(places), extra)
     chosen = pool.points[systematic_index(rng, log_weights, extra)]
-    points = np.concatenate([places, chosen, earlier])[:_POINTS]
-    return Fit(_refit(rng, mixture, points), step, np.concatenate([places, earlier])[:_POINTS])
+    points = np.concatenate([places, chosen, earlier])[:_MOST_POINTS]
+    places = np.concatenate([places, earlier])[:_MOST_POINTS]
+    return Fit(_refit(rng, mixture, points), step, places)
 
 
 def _move(
@@ -136,7 +143,7 @@ def _move(
     factor: Float[Array, "dim dim"],
     step: float,
 ) -> list[Moved]:
-    """A bout of moves of each group of particles."""
+    """Moves each group of particles for one bout."""
 
     def one(group: tuple[int, np.ndarray]) -> Moved:
         number, members = group
@@ -155,39 +162,36 @@ def _move(
 
 
 def climb_counts(bouts: int) -> Counts:
-    """What one climb evaluates."""
+    """Counts the evaluations of one climb."""
     return Counts(gradients=bouts * _PARTICLES * (_MOVES * _STOPS * _LEAPS + 1))
 
 
-def admit(fit: Fit, newcomers: list[EL2OFit], shares: Float[np.ndarray, " modes"]) -> Fit:
+def replace_weakest(fit: Fit, gaussians: list[EL2OFit], shares: Float[np.ndarray, " new"]) -> Fit:
     """Puts Gaussians in the place of the weakest components.
 
-    Places so far are forgotten: none of them is near the newcomers, which would count for little.
+    Places so far are forgotten: none of them is near the Gaussians, which would count for little.
 
     Args:
-        fit: Where to.
-        newcomers: The Gaussians.
-        shares: Of each, relative to all that the fit holds already.
+        fit: The fit whose components are replaced.
+        gaussians: The Gaussians.
+        shares: The share of each, relative to all that the fit holds already.
     """
     old = fit.mixture
-    slots = np.argsort(old.log_weights)[: len(newcomers)]
-    log_weights = old.log_weights.at[slots].set(jnp.log(jnp.asarray(shares, old.means.dtype)))
-    mixture = Mixture(
-        log_weights - logsumexp(log_weights),
-        old.means.at[slots].set(jnp.stack([new.mean for new in newcomers])),
-        old.factors.at[slots].set(jnp.stack([new.factor for new in newcomers])),
-        old.degrees,
-    )
+    log_weights, means, factors = map(np.array, (old.log_weights, old.means, old.factors))
+    slots = np.argsort(log_weights)[: len(gaussians)]
+    log_weights[slots] = np.log(shares)
+    means[slots] = [new.mean for new in gaussians]
+    factors[slots] = [new.factor for new in gaussians]
+    log_weights -= scipy.special.logsumexp(log_weights)
+    mixture = Mixture(*map(to_device, (log_weights, means, factors)), degrees=old.degrees)
     return fit._replace(mixture=mixture, places=fit.places[:0])
 
 
 def _refit(rng: np.random.Generator, fit: Mixture, points: Float[np.ndarray, "n dim"]) -> Mixture:
-    """A mixture for the points, from another on."""
-    seeds = points[rng.choice(len(points), COMPONENTS, replace=False)]
-    # One shape of points: what is less is padded, and nothing compiles twice.
-    padded = np.resize(points, (_POINTS, points.shape[1]))
-    counted = np.arange(_POINTS) < len(points)
-    return _fit_from(fit, *map(to_device, (seeds, padded, counted)))
+    """Fits a mixture to the points, from another on."""
+    seeds = points[rng.choice(len(points), FIT_COMPONENTS, replace=False)]
+    counted = np.arange(_MOST_POINTS) < len(points)
+    return _fit_from(fit, *map(to_device, (seeds, padded(points, _MOST_POINTS), counted)))
 
 
 @eqx.filter_jit
@@ -203,13 +207,13 @@ def _fit_from(
 def lift_light_modes(
     log_weights: Float[np.ndarray, " n"], log_shares: Float[np.ndarray, "modes n"]
 ) -> Float[np.ndarray, " n"]:
-    """Weights under which every mode that stands alone counts for the square root of its mass.
+    """Changes weights so that every mode that stands alone counts for the square root of its mass.
 
     A mode of a few per cent would have a handful of particles and hardly a component: its mass, and
     its part of the evidence, would be found too small more often than not.
 
     Args:
-        log_weights: Of draws.
+        log_weights: The log weights of draws.
         log_shares: Ln of the share that each mode has in each draw.
     """
     total = np.logaddexp.reduce(log_weights)
@@ -223,23 +227,23 @@ def lift_light_modes(
 def log_responsibilities(
     modes: Mixture, points: Float[np.ndarray, "n dim"]
 ) -> Float[np.ndarray, "modes n"]:
-    """Ln of the responsibilities of Student-t components that have any weight.
+    """Computes ln of the responsibilities of the components that have any weight.
 
-    On the host: few components of many that pad the shape have one.
+    This is done on the host because few components of many that pad the shape have a weight.
     """
     log_weights, means, factors = map(np.asarray, (modes.log_weights, modes.means, modes.factors))
-    nu, rows = modes.degrees, []
+    rows = []
     for place in np.flatnonzero(np.isfinite(log_weights)):
         factor, gaps = factors[place], (points - means[place]).T
         whitened = scipy.linalg.solve_triangular(factor, gaps, lower=True, check_finite=False)
         log_det = np.sum(np.log(np.diagonal(factor)))
-        energies = 0.5 * (nu + modes.dim) * np.log1p(np.sum(whitened**2, axis=0) / nu)
+        energies = modes.energies(np.sum(whitened**2, axis=0))
         rows.append(log_weights[place] - log_det - energies)
     return np.array(rows) - np.logaddexp.reduce(rows, axis=0)
 
 
 def _tempered(log_weights: Float[np.ndarray, " n"], least: float) -> Float[np.ndarray, " n"]:
-    """Weights to a power gamma <= 1, lowered until they are worth `least` draws."""
+    """Raises weights to a power gamma <= 1, lowered until they are worth `least` draws."""
     gamma = 1.0
     while effective_sample_size(gamma * log_weights) < least and gamma > 1e-3:
         gamma *= 0.8
@@ -248,23 +252,21 @@ def _tempered(log_weights: Float[np.ndarray, " n"], least: float) -> Float[np.nd
 
 @eqx.filter_jit
 def _typical_factor(mixture: Mixture) -> Float[Array, "dim dim"]:
-    """A factor of the components' mean scale matrix, by rotations: nothing is squared."""
+    """Factors the components' mean scale matrix, by rotations: nothing is squared."""
     weights = jnp.exp(0.5 * mixture.log_weights)
     rows = weights[:, None, None] * jnp.swapaxes(mixture.factors, 1, 2)
     return jnp.linalg.qr(rows.reshape(-1, mixture.dim), mode="r").T
 
 
-def _nearest_factors(mixture: Mixture, points: Float[Array, "n dim"]) -> Float[Array, "n dim dim"]:
-    """The factor of the component that each point most likely belongs to."""
-    terms, _ = component_terms(mixture, points)
-    return mixture.factors[jnp.argmax(mixture.log_weights + terms, axis=1)]
-
-
 def _reseeded(fit: Mixture, seeds: Float[Array, "components dim"]) -> Mixture:
-    """Moves components that hold almost nothing to the seeds."""
-    weak = ~(fit.log_weights > math.log(_WEAK / COMPONENTS))
-    factors = _nearest_factors(fit, seeds)
-    log_weights = jnp.where(weak, -math.log(COMPONENTS), fit.log_weights)
+    """Moves components that hold almost nothing to the seeds.
+
+    Each takes the shape of the component that its seed most likely belongs to.
+    """
+    weak = ~(fit.log_weights > math.log(_WEAK_SHARE / FIT_COMPONENTS))
+    terms, _ = fit.component_terms(seeds)
+    factors = fit.factors[jnp.argmax(fit.log_weights + terms, axis=1)]
+    log_weights = jnp.where(weak, -math.log(FIT_COMPONENTS), fit.log_weights)
     return Mixture(
         log_weights - logsumexp(log_weights),
         jnp.where(weak[:, None], seeds, fit.means),

@@ -11,33 +11,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from latentuq.inference.importance import WeightedDraws
 from latentuq.inference.mixture import Defensive
-
-
-@dataclasses.dataclass(frozen=True)
-class Counts:
-    """How often the density and its derivatives were evaluated."""
-
-    forwards: int = 0
-    gradients: int = 0
-    jacobians: int = 0
-    hessians: int = 0
-
-    def __add__(self, other: "Counts") -> "Counts":
-        return Counts(
-            self.forwards + other.forwards,
-            self.gradients + other.gradients,
-            self.jacobians + other.jacobians,
-            self.hessians + other.hessians,
-        )
-
-    def forward_equivalents(self, dim: int) -> int:
-        """Forward 1, gradient 3, Jacobian dim + 1; a Hessian dim + 1 gradients."""
-        return (
-            self.forwards
-            + 3 * self.gradients
-            + (dim + 1) * self.jacobians
-            + 3 * (dim + 1) * self.hessians
-        )
+from latentuq.inference.target import Counts
+from latentuq.inference.verdict import Verdict
 
 
 class Progress(NamedTuple):
@@ -46,9 +21,9 @@ class Progress(NamedTuple):
     Attributes:
         stage: "map", "modes", "fitted" or "certified".
         message: One sentence for people.
-        modes: Found so far; in the stage "map" the deepest alone.
-        weights: Their weights, as far as known.
-        seconds: Since the start.
+        modes: The modes that were found so far; in the stage "map" the deepest alone.
+        weights: The weights of these modes; None if they are not known yet.
+        seconds: The time since the start of the inference.
     """
 
     stage: str
@@ -63,24 +38,27 @@ class Diagnostics:
     """How far the answer can be trusted, and what it cost.
 
     Attributes:
-        khat: Shape of the tail of the importance weights of fresh draws; usable up to 0.7.
-        ess: Effective number of those draws.
-        draws: How many there were.
+        khat: Shape of the tail of the importance weights of fresh draws.
+        khat_limit: The largest k-hat that the verdict allows: 0.7, less in a preview, which refines
+            nothing.
+        ess: The effective number of those draws.
+        draws: The number of those draws.
         el2o: EL2O value of each mode's Gaussian; zero for a Gaussian target.
         missed_mass: Posterior mass in modes that at most one start found: an estimate of the mass
             of the modes that no start found.
         new_basin_chance: Good-Turing: the chance that one more start from the prior ends in a
             basin that none has reached.
-        rounds: Refinements of the proposal that were needed.
-        counts: Evaluations of the density.
-        forward_equivalents: The same in units of one evaluation.
+        rounds: The number of refinements of the proposal that were needed.
+        counts: The number of evaluations of the density and its derivatives.
+        forward_equivalents: The cost of these in units of one evaluation of the density.
         seconds: Wall time of each stage, compilation included.
-        reduced_chi_squared: Of the data at the deepest mode; None without data.
+        reduced_chi_squared: Chi-squared per datum at the deepest mode; None without data.
         predictive_p_value: Chance that the model makes data and u that fit it worse than these do,
             averaged over the posterior; None without data.
     """
 
     khat: float
+    khat_limit: float
     ess: float
     draws: int
     el2o: tuple[float, ...]
@@ -92,6 +70,14 @@ class Diagnostics:
     seconds: Mapping[str, float] = dataclasses.field(default_factory=dict)
     reduced_chi_squared: float | None = None
     predictive_p_value: float | None = None
+
+    @property
+    def course(self) -> str:
+        """How the answer was found, in a sentence."""
+        if not self.rounds:
+            return "The draws come from one Gaussian at each mode, without refinement."
+        times = "once" if self.rounds == 1 else f"{self.rounds} times"
+        return f"Gaussians at the modes did not suffice; the proposal was refined {times}."
 
 
 class SearchRecord(eqx.Module):
@@ -122,7 +108,7 @@ class ProbeRecord(eqx.Module):
 
     @property
     def lost(self) -> float:
-        """Share of them that ended in no mode."""
+        """The share of these draws that ended in no mode."""
         ended = np.asarray(self.modes)
         return float(np.mean(ended < 0)) if len(ended) else 0.0
 
@@ -131,19 +117,19 @@ class Inference(eqx.Module):
     """Modes, weights, evidence, weighted draws, certificate.
 
     Attributes:
-        modes: Heaviest first.
+        modes: The places of the modes, the heaviest first.
         log_densities: Ln p at the modes.
-        weights: Posterior mass of each mode.
-        weight_errors: Their standard errors.
-        means: Of each mode's Gaussian: EL2O's, or Laplace's for a mode that was found late.
+        weights: The posterior mass of each mode.
+        weight_errors: The standard errors of the weights.
+        means: The mean of each mode's Gaussian: EL2O's, or Laplace's for a mode found late.
         factors: Lower Cholesky factors of the Gaussians' covariances.
-        proposal: Where the draws came from.
+        proposal: The density that the draws came from.
         membership: How much of each component of the proposal's mixture belongs to each mode.
         draws: Fresh draws of the proposal with their weights, evidence and k-hat.
         search: Where every start ended.
-        probes: Where posterior draws ended that were followed.
-        diagnostics: Certificate and cost.
-        verdict: Starts with "reliable", "refined" or "unreliable", then one sentence why.
+        probes: Where the posterior draws ended that were followed.
+        diagnostics: The numbers of the certificate, and the cost.
+        verdict: How far to trust the answer, and why.
     """
 
     modes: Float[Array, "modes dim"]
@@ -158,7 +144,7 @@ class Inference(eqx.Module):
     search: SearchRecord
     probes: ProbeRecord
     diagnostics: Diagnostics = eqx.field(static=True)
-    verdict: str = eqx.field(static=True)
+    verdict: Verdict = eqx.field(static=True)
 
     @property
     def map_index(self) -> int:

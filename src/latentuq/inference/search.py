@@ -9,11 +9,18 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from latentuq.core.arrays import to_device
-from latentuq.inference.descent import Ends, descend, descend_groups, gauss_newton, newton
-from latentuq.inference.importance import effective_sample_size
+from latentuq.core.randomness import host_generator
+from latentuq.inference.descent import Ends, Limits, descend, descend_groups, gauss_newton, newton
+from latentuq.inference.importance import (
+    WeightedDraws,
+    effective_sample_size,
+    systematic_index,
+)
 from latentuq.inference.modes import (
-    POLISHED,
+    MOST_POLISHED,
     Mode,
+    Probes,
+    SearchState,
     are_close,
     known_mode,
     make_mode,
@@ -21,46 +28,26 @@ from latentuq.inference.modes import (
     polish,
     reached,
 )
-from latentuq.inference.randomness import host_generator
-from latentuq.inference.result import Counts
-from latentuq.inference.target import Target, log_densities, log_densities_at
+from latentuq.inference.target import Counts, Target, log_densities, log_densities_at
 
-ROUND = 64
-"""Starts of one round; one shape, so that nothing compiles twice."""
+ROUND_STARTS = 64
+"""The number of starts of one round, always the same, so that nothing is compiled twice."""
 
-_BANK = 4096
-# Of each group of starts.
-_LANES = 4
-_STEPS = 60
+# The number of draws of the reference from which likely starts are chosen.
+_BANK_DRAWS = 4096
+_LIMITS = Limits(lanes=4, steps=60, tolerance=1e-3, hopeless=60.0)
+# The Newton decrement, in nats, at which a Gauss-Newton descent has told which minimum it leads to:
+# by then it is close. New minima are polished further.
+_ARRIVED_DECREMENT = 0.05
 # A mode this many nats above the deepest cannot be wide enough to matter.
-_REACH = 25.0
-_HOPELESS = 60.0
-# Newton decrement, in nats, at which a Gauss-Newton descent has told which minimum it leads to: by
-# then it is close. New minima are polished further.
-_ARRIVED = 0.05
-# Share of the mass from which a mode is relevant, and the starts without a new one that suffice.
-_RELEVANT = 0.01
-_QUIET = 40
-
-
-class SearchState(NamedTuple):
-    """What the search knows.
-
-    Attributes:
-        modes: Found so far, in the order of discovery.
-        found_at: The start that found each mode.
-        values: psi at the end of each start.
-        basins: Index of the mode of each start, -1 for none.
-        independent: Whether a start was an independent draw of the reference.
-        counts: Evaluations.
-    """
-
-    modes: tuple[Mode, ...]
-    found_at: tuple[int, ...]
-    values: Float[np.ndarray, " starts"]
-    basins: Int[np.ndarray, " starts"]
-    independent: Bool[np.ndarray, " starts"]
-    counts: Counts
+_REACH_NATS = 25.0
+# A mode is relevant from this share of the mass, and so many starts without a new one suffice.
+_RELEVANT_SHARE = 0.01
+_QUIET_STARTS = 40
+# Posterior draws that descend to their modes do so in at most so many rounds, and no more than tell
+# the share of the heaviest mode to this standard error.
+_PROBE_ROUNDS = 7
+_SHARE_ERROR = 0.02
 
 
 class Bank(NamedTuple):
@@ -83,16 +70,16 @@ def search(
     Half of these descend on the tempered posterior first.
 
     Args:
-        key: Randomness of the starts.
-        target: What to search.
-        rounds: Most rounds.
-        report: Called after each round.
+        key: The randomness of the starts.
+        target: The density.
+        rounds: The largest number of rounds.
+        report: A function that is called after each round.
     """
     bank_key, *round_keys = jax.random.split(key, rounds + 1)
     bank = make_bank(bank_key, target)
     nothing = np.zeros(0)
     state = SearchState(
-        (), (), nothing, nothing.astype(int), nothing.astype(bool), Counts(forwards=_BANK)
+        (), (), nothing, nothing.astype(int), nothing.astype(bool), Counts(forwards=_BANK_DRAWS)
     )
     for round_key in round_keys:
         starts, betas, independent = _choose_starts(round_key, target, bank)
@@ -105,7 +92,7 @@ def search(
 
 def make_bank(key: Key[Array, ""], target: Target) -> Bank:
     """Draws the bank and evaluates the density on it."""
-    points = _draw_reference(host_generator(key), target, _BANK)
+    points = _draw_reference(host_generator(key), target, _BANK_DRAWS)
     values = log_densities_at(target.log_density, points)
     log_likelihoods = values - target.log_references(points)
     return Bank(points, np.where(np.isfinite(log_likelihoods), log_likelihoods, -np.inf))
@@ -113,22 +100,22 @@ def make_bank(key: Key[Array, ""], target: Target) -> Bank:
 
 def _choose_starts(key: Key[Array, ""], target: Target, bank: Bank):
     """Alternates draws of the reference and members of the bank."""
-    rng, half = host_generator(key), ROUND // 2
+    rng, half = host_generator(key), ROUND_STARTS // 2
     beta, high = 1e-6, 1.0
     for _ in range(25):
         middle = math.sqrt(beta * high)
-        if effective_sample_size(middle * bank.log_likelihoods) >= 3 * ROUND:
+        if effective_sample_size(middle * bank.log_likelihoods) >= 3 * ROUND_STARTS:
             beta = middle
         else:
             high = middle
     # The largest perturbed log weights are a draw without replacement.
-    perturbed = beta * bank.log_likelihoods + rng.gumbel(size=_BANK)
+    perturbed = beta * bank.log_likelihoods + rng.gumbel(size=_BANK_DRAWS)
     picked = np.argsort(-perturbed)[:half]
     prior = _draw_reference(rng, target, half)
-    starts = np.stack([prior, bank.points[picked]], axis=1).reshape(ROUND, target.dim)
+    starts = np.stack([prior, bank.points[picked]], axis=1).reshape(ROUND_STARTS, target.dim)
     tempered = np.where(np.arange(half) % 2 == 0, max(beta, 0.01), 1)
-    betas = np.stack([np.ones(half), tempered], axis=1).reshape(ROUND).astype(starts.dtype)
-    return starts, betas, np.arange(ROUND) % 2 == 0
+    betas = np.stack([np.ones(half), tempered], axis=1).reshape(ROUND_STARTS).astype(starts.dtype)
+    return starts, betas, np.arange(ROUND_STARTS) % 2 == 0
 
 
 def _draw_reference(rng: np.random.Generator, target: Target, n: int) -> Float[np.ndarray, "n dim"]:
@@ -145,11 +132,11 @@ def explore(
     """Descends from one round of starts and adds what was found.
 
     Args:
-        state: What is known.
-        target: What to search.
-        starts: A round of them.
-        betas: Where each begins to descend on the tempered posterior; by default none does.
-        independent: Which are independent draws of the reference; by default none is.
+        state: What the search knows.
+        target: The density.
+        starts: One round of starts.
+        betas: The inverse temperature at which each begins to descend; by default none is tempered.
+        independent: Whether each is an independent draw of the reference; by default none is.
     """
     betas = np.ones(len(starts), starts.dtype) if betas is None else betas
     independent = np.zeros(len(starts), bool) if independent is None else independent
@@ -195,15 +182,15 @@ def _sort_ends(
     """Tells ends that have reached a known mode from those that are to be polished.
 
     Returns:
-        Index of the mode of each end or -1, the ends to polish, those that belong to each of them,
-        and evaluations.
+        The index of the mode of each end or -1, the ends to polish, those that belong to each of
+        them, and the evaluations.
     """
     basins, counts = np.full(len(points), -1), Counts()
     finite = np.isfinite(values)
     deepest = min([mode.value for mode in modes] + list(values[finite]), default=np.inf)
     close: list[list[int]] = []
     for index in np.argsort(values):
-        if not finite[index] or values[index] > deepest + _REACH:
+        if not finite[index] or values[index] > deepest + _REACH_NATS:
             continue
         known = known_mode(points[index], values[index], curvatures[index], modes)
         if known >= 0:
@@ -223,7 +210,7 @@ def _sort_ends(
         end = make_mode(target, points[head], float(values[head]), curvatures[head])
         where, more = reached(target, modes + heads, end)
         counts += more
-        if where < 0 and len(heads) < POLISHED:
+        if where < 0 and len(heads) < MOST_POLISHED:
             heads.append(end)
             groups.append(group)
         elif where >= len(modes):
@@ -233,23 +220,36 @@ def _sort_ends(
     return basins, heads, groups, counts
 
 
+def probe(key: Key[Array, ""], target: Target, found: SearchState, draws: WeightedDraws) -> Probes:
+    """Descends from posterior draws, which may find modes that the search has missed."""
+    chosen = systematic_index(host_generator(key), draws.log_weights, _PROBE_ROUNDS * ROUND_STARTS)
+    # Each round has its share of the places, which are in the order of the draws.
+    points, state = draws.draws[chosen], found
+    points = np.concatenate([points[first::_PROBE_ROUNDS] for first in range(_PROBE_ROUNDS)])
+    basins = np.zeros(0, int)
+    while len(basins) < len(points) and _share_error(basins) > _SHARE_ERROR:
+        state = explore(state, target, points[len(basins) :][:ROUND_STARTS])
+        basins = state.basins[len(found.values) :]
+    worth = min(1.0, float(draws.ess) / len(basins))
+    return Probes(state, points[: len(basins)], basins, worth)
+
+
+def _share_error(basins: Int[np.ndarray, " probes"]) -> float:
+    """Computes the standard error of the share of the mode that most probes have ended in."""
+    if not len(basins):
+        return np.inf
+    share = np.bincount(basins[basins >= 0], minlength=1).max() / len(basins)
+    return float(np.sqrt(share * (1 - share) / len(basins)))
+
+
 def is_settled(state: SearchState) -> bool:
-    """Whether enough starts have passed since the last new mode of relevant mass."""
+    """Says whether enough starts have passed since the last new mode of relevant mass."""
     if not state.modes:
         return False
     masses = np.array([mode.log_mass for mode in state.modes])
-    relevant = masses > masses.max() + np.log(_RELEVANT)
+    relevant = masses > masses.max() + np.log(_RELEVANT_SHARE)
     last = max(np.array(state.found_at)[relevant])
-    return len(state.values) - last > _QUIET
-
-
-def new_basin_chance(found: SearchState) -> float:
-    """Good-Turing: basins reached once by the independent starts, over the number of these."""
-    independent = found.basins[found.independent]
-    if not len(independent):
-        return float("nan")
-    counts = np.bincount(independent[independent >= 0], minlength=1)
-    return float(np.sum(counts == 1) / len(independent))
+    return len(state.values) - last > _QUIET_STARTS
 
 
 def _descend(
@@ -257,6 +257,7 @@ def _descend(
 ) -> tuple[Ends, Counts]:
     """Descends from all starts."""
     least_squares = target.residual_fn is not None
+    limits = _LIMITS._replace(tolerance=_ARRIVED_DECREMENT) if least_squares else _LIMITS
 
     def one(group: Int[np.ndarray, " members"]) -> Ends:
         return descend(
@@ -264,10 +265,7 @@ def _descend(
             target,
             to_device(starts[group]),
             to_device(betas[group]),
-            lanes=_LANES,
-            steps=_STEPS,
-            tolerance=_ARRIVED if least_squares else 1e-3,
-            hopeless=_HOPELESS,
+            limits,
         )
 
     ends = descend_groups(one, len(starts))

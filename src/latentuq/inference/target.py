@@ -1,7 +1,9 @@
 """Target: a log density made safe to search, and the normal that it is tempered towards."""
 
+import dataclasses
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -10,51 +12,64 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from latentuq.core.arrays import to_device
+from latentuq.core.batches import in_chunks
 from latentuq.core.compilation import bounded_jit
-from latentuq.core.cores import on_cores
+from latentuq.core.cores import waits
 from latentuq.core.errors import UserError
 from latentuq.inference.mixture import normal_draws
 
-# Points at which a density is evaluated at once: enough to keep the matrix products busy, little
-# enough that a thousand images stay in the cache.
 BATCH = 1024
+"""The number of points at which a density is evaluated at once.
+
+They keep the matrix products busy, and a thousand images stay in the processor's cache.
+"""
 
 CHUNK = 2048
-"""Points of one program: more are divided among programs, which run on all cores."""
+"""The number of points of one program; more are divided among programs, which run on all cores."""
 
-
-# Operations that jaxlib leaves to LAPACK, or to others.
-_WAITING = {
-    "cholesky",
-    "cholesky_update",
-    "eig",
-    "eigh",
-    "ffi_call",
-    "geqp3",
-    "geqrf",
-    "hessenberg",
-    "householder_product",
-    "lu",
-    "qr",
-    "schur",
-    "svd",
-    "triangular_solve",
-    "tridiagonal",
-    "tridiagonal_solve",
-}
+# Whether densities may wait, by what tells their programs apart, and how many are remembered.
 _known: dict[Any, bool] = {}
 _MOST_KNOWN = 100
 
 
+@dataclasses.dataclass(frozen=True)
+class Counts:
+    """How often the density and its derivatives were evaluated."""
+
+    forwards: int = 0
+    gradients: int = 0
+    jacobians: int = 0
+    hessians: int = 0
+
+    def __add__(self, other: "Counts") -> "Counts":
+        return Counts(
+            self.forwards + other.forwards,
+            self.gradients + other.gradients,
+            self.jacobians + other.jacobians,
+            self.hessians + other.hessians,
+        )
+
+    def forward_equivalents(self, dim: int) -> int:
+        """Adds them up in units of one evaluation.
+
+        A gradient costs 3, a Jacobian dim + 1 and a Hessian as much as dim + 1 gradients.
+        """
+        return (
+            self.forwards
+            + 3 * self.gradients
+            + (dim + 1) * self.jacobians
+            + 3 * (dim + 1) * self.hessians
+        )
+
+
 class Target(eqx.Module):
-    """ln p(u), unnormalised, with N(0, scale^2 I) as the reference where starts come from.
+    """The unnormalised ln p(u), and the reference N(0, scale^2 I) that starts come from.
 
     Attributes:
-        log_density_fn: Ln p of one point; NaN and infinities count as zero density.
-        residual_fn: r with ln p = constant - r.r / 2 - u.u / (2 scale^2), or None.
-        dim: Length of u.
-        scale: Standard deviation of the reference.
+        log_density_fn: The function ln p of one point; NaN and infinities count as zero density.
+        residual_fn: The function r with ln p = constant - r.r / 2 - u.u / (2 scale^2), or None.
+        dim: The length of u.
+        scale: The standard deviation of the reference.
 
     The functions are traced when the target is made, so that what does not fit is said before
     anything compiles; `trusted` functions are not.
@@ -91,27 +106,29 @@ class Target(eqx.Module):
 
     @property
     def dtype(self) -> jnp.dtype:
-        """Precision of the search: JAX's default."""
+        """The precision of the search, which is JAX's default."""
         return jnp.result_type(float)
 
     def log_density(self, u: Float[Array, " dim"]) -> Float[Array, ""]:
-        """Ln p(u), -inf wherever it is not finite."""
+        """Computes ln p(u), -inf wherever it is not finite."""
         value = jnp.asarray(self.log_density_fn(u), u.dtype)
         return jnp.where(jnp.isfinite(value), value, -jnp.inf)
 
     def log_reference(self, u: Float[Array, " dim"]) -> Float[Array, ""]:
-        """Ln N(u; 0, scale^2 I)."""
-        constant = self.dim * (math.log(self.scale) + 0.5 * math.log(2 * math.pi))
-        return -0.5 * jnp.sum((u / self.scale) ** 2) - constant
+        """Computes ln N(u; 0, scale^2 I)."""
+        return -0.5 * jnp.sum((u / self.scale) ** 2) - self._log_constant
 
     def log_references(self, points: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, " n"]:
-        """The same at many points, on the host."""
-        constant = self.dim * (math.log(self.scale) + 0.5 * math.log(2 * math.pi))
-        return -0.5 * np.sum((points / self.scale) ** 2, axis=1) - constant
+        """Computes ln N(u; 0, scale^2 I) at many points, on the host."""
+        return -0.5 * np.sum((points / self.scale) ** 2, axis=1) - self._log_constant
 
     def sample_reference(self, key: Key[Array, ""], n: int) -> Float[Array, "n dim"]:
-        """Independent draws of the reference."""
+        """Makes independent draws of the reference."""
         return self.scale * normal_draws(key, (n, self.dim), self.dtype)
+
+    @property
+    def _log_constant(self) -> float:
+        return self.dim * (math.log(self.scale) + 0.5 * math.log(2 * math.pi))
 
 
 @bounded_jit
@@ -119,7 +136,7 @@ def log_densities(
     log_density_fn: Callable[[Float[Array, " dim"]], Float[Array, ""]],
     points: Float[Array, "n dim"],
 ) -> Float[Array, " n"]:
-    """A log density at many points, in batches."""
+    """Evaluates a log density at many points, in batches."""
     return jax.lax.map(log_density_fn, points, batch_size=min(BATCH, points.shape[0]))
 
 
@@ -127,18 +144,12 @@ def log_densities_at(
     log_density_fn: Callable[[Float[Array, " dim"]], Float[Array, ""]],
     points: Float[np.ndarray, "n dim"],
 ) -> Float[np.ndarray, " n"]:
-    """The same at any number of points, on all cores: in chunks, the last one padded."""
-    chunks = -(-len(points) // CHUNK)
-    padded = np.resize(points, (chunks * CHUNK, points.shape[1]))
-    parts = on_cores(
-        lambda part: np.asarray(log_densities(log_density_fn, to_device(part))),
-        np.split(padded, chunks),
-    )
-    return np.concatenate(parts)[: len(points)]
+    """Evaluates a log density at any number of points of the host, on all cores."""
+    return in_chunks(partial(log_densities, log_density_fn), CHUNK, points, cores=True)
 
 
 def may_wait(target: Target) -> bool:
-    """Whether programs with this density may wait for each other: it decomposes or calls back."""
+    """Says whether programs with this density may wait for each other, see `core.cores`."""
     leaves, structure = jax.tree.flatten((target.log_density_fn, target.residual_fn))
     kinds = [leaf.aval if isinstance(leaf, jax.Array) else leaf for leaf in leaves]
     signature = (target.dim, structure, *kinds)
@@ -157,20 +168,7 @@ def _may_wait(target: Target) -> bool:
         residual_fn = target.residual_fn
         return target.log_density_fn(u), None if residual_fn is None else residual_fn(u)
 
-    return _waits(jax.make_jaxpr(both)(jax.ShapeDtypeStruct((target.dim,), target.dtype)))
-
-
-def _waits(jaxpr: Any) -> bool:
-    """Whether a program, or one inside it, has an operation that waits for other threads."""
-    if isinstance(jaxpr, tuple | list):
-        return any(_waits(each) for each in jaxpr)
-    inner = getattr(jaxpr, "jaxpr", jaxpr)
-    return any(
-        equation.primitive.name in _WAITING
-        or "callback" in equation.primitive.name
-        or any(_waits(value) for value in equation.params.values())
-        for equation in getattr(inner, "eqns", ())
-    )
+    return waits(jax.make_jaxpr(both)(jax.ShapeDtypeStruct((target.dim,), target.dtype)))
 
 
 def _is_number(value: object) -> bool:
@@ -182,7 +180,7 @@ def _is_number(value: object) -> bool:
 
 
 def _check_shapes(target: Target) -> None:
-    """Traces the functions once."""
+    """Traces the functions once and refuses what is not of the right shape."""
     shape = _trace(target, target.log_density_fn, "log density")
     if shape != ():
         raise UserError(f"The log density of one point must be a number, not of shape {shape}.")
@@ -193,7 +191,7 @@ def _check_shapes(target: Target) -> None:
 
 
 def _trace(target: Target, fn: Callable, what: str) -> tuple[int, ...]:
-    """The shape of what a function gives for one point, if it is real and differentiable."""
+    """Returns the shape of a function's value at one point, if it is real and differentiable."""
     u = jax.ShapeDtypeStruct((target.dim,), target.dtype)
     try:
         result = jax.eval_shape(lambda u: jnp.asarray(fn(u)), u)

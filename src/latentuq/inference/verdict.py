@@ -1,83 +1,242 @@
-"""The certificate in words."""
+"""How far an answer can be trusted: three marks, each with its reasons.
 
+A reason is a value: one of the known causes and the numbers that were measured.
+"""
+
+import dataclasses
 import math
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from latentuq.inference.causes import Cause, Standing
+
+# The fewest independent draws that an answer may be worth, the largest mass in modes that at most
+# one start found, the largest share of followed draws that end in no mode, and the largest standard
+# error of ln evidence.
+_FEWEST_DRAWS = 100
+_MOST_MISSED = 0.05
+_MOST_LOST = 0.25
+_LARGEST_ERROR = 0.5
+
+_UNTIL_THEN = "Until then take the probabilities as a sketch."
 
 
-class Evidence(NamedTuple):
-    """What the verdict rests on.
+@dataclasses.dataclass(frozen=True)
+class Reason:
+    """One reason for a mark.
 
     Attributes:
-        khat: Of the fresh draws.
-        threshold: What it must not exceed.
-        ess: Effective number of draws.
-        evidence_error: Of ln evidence.
-        starts: Of the search.
-        minimum: Whether the search found a minimum at all.
-        missed_mass: Estimated mass of modes that were not found.
-        lost: Share of the posterior draws that were followed and ended in no mode.
-        climbs: Refinements of the proposal.
+        cause: Which of the known causes it is.
+        numbers: What was measured and its limit, by name.
+    """
+
+    cause: Cause
+    numbers: Mapping[str, float] = dataclasses.field(default_factory=dict, hash=False)
+
+    @property
+    def sentence(self) -> str:
+        """The reason in plain words."""
+        return _as_sentence(self.cause.clause)
+
+    @property
+    def details(self) -> str:
+        """The reason with its numbers, or in plain words if it has none."""
+        shown: dict[str, Any] = dict(self.numbers)
+        if "p_value" in shown:
+            shown["p_value"] = show_p_value(shown["p_value"])
+        return _as_sentence((self.cause.details or self.cause.clause).format(**shown))
+
+
+@dataclasses.dataclass(frozen=True)
+class Mark:
+    """The answer to one question about a posterior.
+
+    Attributes:
+        reasons: At least one; the gravest comes first.
+    """
+
+    reasons: tuple[Reason, ...]
+
+    @property
+    def standing(self) -> Standing:
+        """The worst standing of any reason."""
+        return max((reason.cause.standing for reason in self.reasons), key=[*Standing].index)
+
+    @property
+    def sentence(self) -> str:
+        """All reasons in plain words."""
+        return " ".join(reason.sentence for reason in self.reasons)
+
+    @property
+    def details(self) -> str:
+        """All reasons with their numbers."""
+        return " ".join(reason.details for reason in self.reasons)
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """How far a posterior can be trusted; as text one word and a plain sentence why.
+
+    Attributes:
+        computed: Is this the posterior?
+        fit: Could the model have made these data?
+        prior: Has the prior been checked on images like these?
+    """
+
+    computed: Mark
+    fit: Mark = Mark((Reason(Cause.NOT_COMPARED),))
+    prior: Mark = Mark((Reason(Cause.NOT_CHECKED),))
+
+    @property
+    def marks(self) -> dict[str, Mark]:
+        """The three marks by name."""
+        return {"computed": self.computed, "fit": self.fit, "prior": self.prior}
+
+    @property
+    def reliable(self) -> bool:
+        """Whether the posterior was computed well, and the data do not contradict the model."""
+        return self.computed.standing is Standing.OK and self.fit.standing is not Standing.BAD
+
+    @property
+    def word(self) -> str:
+        """Either "reliable" or "unreliable"."""
+        return "reliable" if self.reliable else "unreliable"
+
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        """The reasons of all three marks."""
+        return tuple(reason for mark in self.marks.values() for reason in mark.reasons)
+
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """What to do about the reasons that are bad, in whole sentences."""
+        # What is wrong with the data comes first: no computation makes up for it.
+        reasons = (*self.fit.reasons, *self.computed.reasons, *self.prior.reasons)
+        bad = [reason.cause for reason in reasons if reason.cause.standing is Standing.BAD]
+        advice = [sentence for cause in bad for sentence in cause.advice]
+        return tuple(dict.fromkeys(advice if self.reliable else [*advice, _UNTIL_THEN]))
+
+    @property
+    def details(self) -> str:
+        """One line for each mark, with the numbers that it rests on."""
+        return "\n".join(
+            f"{name} {mark.standing}: {mark.details}" for name, mark in self.marks.items()
+        )
+
+    def __str__(self) -> str:
+        if self.reliable:
+            joint = ", and "
+            said = [mark for mark in (self.computed, self.fit) if mark.standing is Standing.OK]
+        else:
+            joint = "; besides, "
+            said = [self.fit] if self.fit.standing is Standing.BAD else []
+            said += [self.computed] if self.computed.standing is not Standing.OK else []
+        return f"{self.word}: {joint.join(mark.reasons[0].cause.clause for mark in said)}."
+
+    def to_json(self) -> dict[str, Any]:
+        """The verdict as plain values, for JSON, which knows no infinities: they become text."""
+        marks = {
+            name: {
+                "standing": str(mark.standing),
+                "reasons": [
+                    {
+                        "cause": reason.cause.name,
+                        "sentence": reason.sentence,
+                        "numbers": {
+                            each: float(value) if math.isfinite(value) else str(value)
+                            for each, value in reason.numbers.items()
+                        },
+                    }
+                    for reason in mark.reasons
+                ],
+            }
+            for name, mark in self.marks.items()
+        }
+        return {"reliable": self.reliable, "text": str(self), "marks": marks}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "Verdict":
+        """The verdict that `to_json` was called on; only causes and numbers are read.
+
+        Raises:
+            KeyError, TypeError or ValueError: The values are not those of a verdict.
+        """
+
+        def read(reason: Mapping[str, Any]) -> Reason:
+            numbers = {name: float(value) for name, value in reason["numbers"].items()}
+            return Reason(Cause[reason["cause"]], numbers)
+
+        marks = values["marks"]
+        verdict = cls(
+            **{name: Mark(tuple(map(read, mark["reasons"]))) for name, mark in marks.items()}
+        )
+        # A mark without reasons, or a reason without its numbers, is refused here and not later.
+        _ = verdict.details
+        return verdict
+
+
+class Measurements(NamedTuple):
+    """What the inference measured, and what the mark `computed` follows from.
+
+    Attributes:
+        khat: The shape of the tail of the fresh draws' importance weights.
+        khat_limit: The largest k-hat that is allowed.
+        ess: The effective number of fresh draws.
+        evidence_error: The standard error of ln evidence.
+        starts: The number of starts of the search.
+        found_mode: Whether the search found a mode at all.
+        missed_mass: The estimated mass of modes that were not found.
+        lost: The share of the posterior draws that were followed and ended in no mode.
+        rounds: The number of refinements of the proposal.
         preview: Whether refining was not allowed.
     """
 
     khat: float
-    threshold: float
+    khat_limit: float
     ess: float
     evidence_error: float
     starts: int
-    minimum: bool
+    found_mode: bool
     missed_mass: float
     lost: float
-    climbs: int
+    rounds: int
     preview: bool
 
 
-_FEWEST = 100
-_MOST_MISSED = 0.05
-_LARGEST_ERROR = 0.5
+def judge_computation(measured: Measurements) -> Mark:
+    """The mark `computed`: is this the posterior?"""
+    m = measured
+    if m.ess == 0 or not math.isfinite(m.ess):
+        return Mark((Reason(Cause.DENSITY_ZERO),))
+    if not m.found_mode:
+        return Mark((Reason(Cause.NO_MODE, {"starts": m.starts}),))
+    reasons = []
+    if not m.khat <= m.khat_limit:
+        # A tail that could not be fitted may be as heavy as any.
+        khat = math.inf if math.isnan(m.khat) else m.khat
+        tail = {"khat": khat, "limit": m.khat_limit, "rounds": m.rounds}
+        reasons.append(Reason(Cause.PREVIEW_ONLY if m.preview else Cause.HEAVY_TAIL, tail))
+    if m.ess < _FEWEST_DRAWS:
+        reasons.append(Reason(Cause.FEW_DRAWS, {"ess": m.ess, "limit": _FEWEST_DRAWS}))
+    if m.evidence_error > _LARGEST_ERROR:
+        error = {"error": m.evidence_error, "limit": _LARGEST_ERROR}
+        reasons.append(Reason(Cause.EVIDENCE_UNCERTAIN, error))
+    if m.lost > _MOST_LOST:
+        reasons.append(Reason(Cause.DRAWS_LOST, {"lost": m.lost, "limit": _MOST_LOST}))
+    if m.missed_mass > _MOST_MISSED:
+        missed = {"missed_mass": m.missed_mass, "starts": m.starts, "limit": _MOST_MISSED}
+        reasons.append(Reason(Cause.MODES_MISSED, missed))
+    confirmed = {"khat": m.khat, "limit": m.khat_limit, "ess": m.ess}
+    confirmed |= {"missed_mass": m.missed_mass, "starts": m.starts}
+    return Mark(tuple(reasons) or (Reason(Cause.CONFIRMED, confirmed),))
 
-MOST_LOST = 0.25
-"""Share of the posterior draws that were followed which may end in no mode."""
+
+def show_p_value(p_value: float) -> str:
+    """A p-value as far as draws can tell it: a bound near 0 and 1."""
+    if p_value < 0.001:
+        return "< 0.001"
+    return "> 0.99" if p_value > 0.99 else f"{p_value:.2g}"
 
 
-def give_verdict(evidence: Evidence) -> str:
-    """One of "reliable", "refined" and "unreliable", then one sentence why."""
-    e = evidence
-    if e.ess == 0 or not math.isfinite(e.ess):
-        return "unreliable: the density is zero or not a number wherever it was evaluated."
-    if not e.minimum:
-        return f"unreliable: none of {e.starts} starts ended in a mode within reach."
-    if not e.khat <= e.threshold:
-        hint = (
-            "this is a preview without refinement"
-            if e.preview
-            else f"{e.climbs} refinements did not help; the budget 'thorough' tries more"
-        )
-        return (
-            f"unreliable: the importance weights have a heavy tail (k-hat {e.khat:.2f}, limit"
-            f" {e.threshold:.2f}), and {hint}."
-        )
-    if e.ess < _FEWEST:
-        return f"unreliable: the draws are worth only {e.ess:.0f} independent ones."
-    if e.evidence_error > _LARGEST_ERROR:
-        return f"unreliable: ln evidence is uncertain by {e.evidence_error:.1f}."
-    if e.lost > MOST_LOST:
-        return (
-            f"unreliable: {e.lost:.0%} of the posterior draws that were followed ended in no mode,"
-            " as where a density has kinks; evidence and draws hold, the weights of the modes may"
-            " not."
-        )
-    if e.missed_mass > _MOST_MISSED:
-        return (
-            f"unreliable: {e.missed_mass:.0%} of the mass lies in modes that at most one of"
-            f" {e.starts} starts found, so others may have been missed."
-        )
-    refinements = "1 refinement" if e.climbs == 1 else f"{e.climbs} refinements"
-    quality = (
-        f"k-hat {e.khat:.2f} of fresh draws is below {e.threshold:.2f}, they are worth"
-        f" {e.ess:.0f} independent ones, and the mass in modes that at most one of"
-        f" {e.starts} starts found is {e.missed_mass:.1%}."
-    )
-    if e.climbs:
-        return f"refined: Gaussians did not suffice, but after {refinements} {quality}"
-    return f"reliable: {quality}"
+def _as_sentence(clause: str) -> str:
+    return f"{clause[0].upper()}{clause[1:]}."

@@ -7,10 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Int, Key
 
-from latentuq.core.arrays import read_finite
+from latentuq.core.arrays import read_finite, to_device
 from latentuq.core.errors import UserError
+from latentuq.forward.operator import with_fields
 
 
 class GaussianNoise(eqx.Module):
@@ -21,7 +22,7 @@ class GaussianNoise(eqx.Module):
     """
 
     std: Float[Array, "..."]
-    factor: Float[Array, "data data"] | None
+    factor: Float[Array, "rows data"] | None
 
     def __init__(self, std: object = None, *, variance: object = None, covariance: object = None):
         """Reads exactly one of the three.
@@ -62,6 +63,17 @@ class GaussianNoise(eqx.Module):
                 f"The noise has shape {self.std.shape}, but the data have shape {shape}."
             )
 
+    def flattened(self) -> "GaussianNoise":
+        """The same noise on flattened data."""
+        return self if not self.std.ndim else with_fields(self, std=jnp.ravel(self.std))
+
+    def at(self, places: Int[np.ndarray, " rows"]) -> "GaussianNoise":
+        """The noise of some of the flattened data; draws of it need the factor of all."""
+        # On the host, where an index is not compiled.
+        std = np.asarray(self.std)
+        factor = None if self.factor is None else to_device(np.asarray(self.factor)[places])
+        return with_fields(self, std=to_device(std[places] if std.ndim else std), factor=factor)
+
     def variance(self, shape: tuple[int, ...]) -> Float[np.ndarray, " data"]:
         """The diagonal of S_noise for data of one shape, flattened, in float64."""
         variance = np.asarray(self.std, np.float64).ravel() ** 2
@@ -70,10 +82,10 @@ class GaussianNoise(eqx.Module):
     def sample(self, key: Key[Array, ""], shape: tuple[int, ...]) -> Float[Array, "*data"]:
         """Draws n ~ N(0, S_noise)."""
         # Drawn flat: XLA compiles that several times faster than a shape.
-        normal = jax.random.normal(key, (math.prod(shape),))
         if self.factor is not None:
+            normal = jax.random.normal(key, (self.factor.shape[1],))
             return (self.factor @ normal).reshape(shape)
-        return self.std * normal.reshape(shape)
+        return self.std * jax.random.normal(key, (math.prod(shape),)).reshape(shape)
 
     def __repr__(self) -> str:
         if self.factor is not None:

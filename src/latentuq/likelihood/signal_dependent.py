@@ -1,15 +1,18 @@
 """The likelihood of an error that grows and shrinks with what the generator shows."""
 
+from typing import Self
+
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float, Key
 
 from latentuq.core.arrays import to_device
-from latentuq.forward import Operator
-from latentuq.likelihood.noise import GaussianNoise
-from latentuq.likelihood.sight import Sight, see_all
-from latentuq.prior import GenerativePrior, ModelError
+from latentuq.forward import Gain
+from latentuq.likelihood.data import ObservedData, Rows
+from latentuq.likelihood.gaussian import LOG_TWO_PI, GaussianLikelihood
+from latentuq.likelihood.likelihood import Likelihood
+from latentuq.prior import ModelError
 
 # Standard deviation of a black pixel: a stray inked one must not decide on its own. Chosen with
 # `most_data`; 0.03 to 0.08 score alike.
@@ -21,11 +24,10 @@ _ROUNDING = 0.03
 # The least variance, relative to that of a black pixel, which ln v is counted from: away from its
 # root's infinite slope.
 _BELOW = 0.9
-_LOG_TWO_PI = float(np.log(2 * np.pi))
 
 
-class SignalLikelihood(eqx.Module):
-    """ln p(y | u) = sum_i w_i ln N(y_i; a_i g_i(u), v_i(u)) of data that show one pixel each.
+class SignalDependentLikelihood(Likelihood):
+    """ln p(y | g) = sum_i w_i ln N(y_i; a_i g_i, v_i(g)), where each datum shows one pixel.
 
     v = noise^2 + a^2 (gain(g)^2 std^2 + floor^2). Errors of neighbours are alike; they are taken
     for independent ones here, and n data that the model error dominates count as
@@ -33,86 +35,124 @@ class SignalLikelihood(eqx.Module):
     most_data) s^2) with s^2 = a^2 std^2. A larger v in the place of the power would weigh the
     squares less, but not ln v, and the generator would rather show nothing at all.
 
+    Clean images are drawn, and the misfit is measured, with the Gaussian likelihood: there the
+    correlation of the errors counts.
+
     Attributes:
-        sight: Predicts the data.
-        y: The data.
-        noise: Variance of their noise.
+        gaussian: The likelihood of the same data without a gain.
+        noise: The variance of the noise of every row.
         signal: a^2 std^2.
         floor: a^2 floor^2.
         powers: w; zero for padding and for data that do not exist.
         gain: Chebyshev coefficients of the gain squared.
-        log_normalisation: The constant: ln p(y | u) = log_normalisation - r.r / 2.
+        log_normalisation: The constant: ln p(y | g) = log_normalisation - r.r / 2.
     """
 
-    sight: Sight
-    y: Float[Array, " seen"]
-    noise: Float[Array, " seen"]
-    signal: Float[Array, " seen"]
-    floor: Float[Array, " seen"]
-    powers: Float[Array, " seen"]
+    gaussian: GaussianLikelihood
+    noise: Float[Array, " rows"]
+    signal: Float[Array, " rows"]
+    floor: Float[Array, " rows"]
+    powers: Float[Array, " rows"]
     gain: Float[Array, " coefficients"]
     log_normalisation: Float[Array, ""]
 
-    def residual(self, u: Float[Array, " dim"]) -> Float[Array, " twice_seen"]:
+    def __init__(self, gaussian: GaussianLikelihood):
+        """Reads the data and the model error of a Gaussian likelihood; see `applies_to`."""
+        data, error = gaussian.data, gaussian.image_error
+        assert isinstance(data.forward, Gain)
+        factors = np.ravel(data.forward.pixel_factors())
+        counted = np.asarray(data.counted)
+        signal = (factors * np.asarray(error.std, np.float64).ravel()) ** 2
+        floor = (factors * _FLOOR) ** 2
+        # What does not count may have neither noise nor a factor, but it needs a variance.
+        noise = np.where(counted, data.noise.variance(counted.shape), 1.0)
+        dominated = float(gaussian.dominated)
+        inflation = 1.0 if error.most_data is None else 1 + dominated / error.most_data
+        powers = counted * (noise + signal) / (noise + inflation * signal)
+        least = np.log(_BELOW * (noise + floor))
+        constant = -0.5 * np.sum(powers * (LOG_TWO_PI + least))
+        numbers = (noise, signal, floor, powers, fit_squared_gain(error), constant)
+        self.gaussian = gaussian
+        self.noise, self.signal, self.floor, self.powers, self.gain, self.log_normalisation = (
+            to_device(each, np.dtype(np.float32)) for each in numbers
+        )
+
+    @staticmethod
+    def applies_to(gaussian: GaussianLikelihood) -> bool:
+        """Whether the model error has a gain, and each datum shows one pixel."""
+        data = gaussian.data
+        return (
+            gaussian.image_error.gain is not None
+            and isinstance(data.forward, Gain)
+            and bool(np.any(data.counted))
+        )
+
+    @property
+    def data(self) -> ObservedData:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.gaussian.data
+
+    @property
+    def model_variance(  # pyright: ignore[reportIncompatibleVariableOverride]
+        self,
+    ) -> Float[Array, " rows"]:
+        return self.gaussian.model_variance
+
+    def residual(self, image: Float[Array, "*shape"]) -> Float[Array, " twice_rows"]:
         """Whitened gaps, then roots of ln v."""
-        shown = self.sight.shown(u)
-        variance = self.noise + self.floor + self.signal * self._squared_gain(shown)
+        variance = self.noise + self.floor + self.signal * self._squared_gain(jnp.ravel(image))
         excess = jnp.log(variance / (_BELOW * (self.noise + self.floor)))
-        gap = self.sight.factors * shown - self.y
+        gap = self.data.predict(image) - self.data.y
         roots = jnp.sqrt(self.powers)
         return jnp.concatenate([roots * gap / jnp.sqrt(variance), roots * jnp.sqrt(excess)])
 
-    def _squared_gain(self, shown: Float[Array, " seen"]) -> Float[Array, " seen"]:
+    def log_prob(self, image: Float[Array, "*shape"]) -> Float[Array, ""]:
+        return self.log_normalisation - 0.5 * jnp.sum(self.residual(image) ** 2)
+
+    def misfit(self, image: Float[Array, "*shape"]) -> Float[Array, ""]:
+        return self.gaussian.misfit(image)
+
+    @property
+    def downweighted(self) -> bool:
+        powers = np.asarray(self.powers)
+        return bool(np.any((powers > 0) & (powers < 1)))
+
+    def simulate(
+        self, error_key: Key[Array, ""], noise_key: Key[Array, ""], image: Float[Array, "*shape"]
+    ) -> tuple[Float[Array, "*shape"], Float[Array, " rows"]]:
+        """Draws x and y; their errors have the correlations that `log_prob` leaves out."""
+        return self.gaussian.simulate(error_key, noise_key, image)
+
+    def sample_image(
+        self, key: Key[Array, ""], image: Float[Array, "*shape"]
+    ) -> Float[Array, "*shape"]:
+        return self.gaussian.sample_image(key, image)
+
+    def with_data(self, y: Float[Array, " data"]) -> Self:
+        return eqx.tree_at(lambda each: each.gaussian, self, self.gaussian.with_data(y))
+
+    def at(self, rows: Rows) -> Self:
+        # Padding keeps its variances, which must not be zero, and loses its power.
+        changes = (
+            self.gaussian.at(rows),
+            *(
+                to_device(np.asarray(each)[rows.places])
+                for each in (self.noise, self.signal, self.floor)
+            ),
+            rows.take(self.powers),
+        )
+        return eqx.tree_at(
+            lambda each: (each.gaussian, each.noise, each.signal, each.floor, each.powers),
+            self,
+            changes,
+        )
+
+    def _squared_gain(self, shown: Float[Array, " rows"]) -> Float[Array, " rows"]:
         x = 2 * jnp.clip(shown, 0, 1) - 1
         after = later = jnp.zeros_like(x)
         for coefficient in self.gain[:0:-1]:  # Clenshaw's recurrence.
             after, later = 2 * x * after - later + coefficient, after
         value = x * after - later + self.gain[0]
         return 0.5 * (value + jnp.sqrt(value**2 + _ROUNDING**2))
-
-
-def make_signal_likelihood(
-    prior: GenerativePrior,
-    operator: Operator,
-    noise: GaussianNoise,
-    y: Float[np.ndarray, " data"],
-    observed: Bool[np.ndarray, " data"],
-    dominated: float,
-    sight: Sight | None,
-) -> SignalLikelihood | None:
-    """None where the model error has no gain, data mix pixels, or noise is correlated.
-
-    Args:
-        prior: Where g and the model error come from.
-        operator: A, bound.
-        noise: S_noise.
-        y: The flattened data, with zeros where nothing is observed.
-        observed: Which of them exist.
-        dominated: How many of them the model error dominates.
-        sight: Of the observed data, if it saves anything.
-    """
-    error = prior.model_error
-    if error.gain is None or noise.factor is not None or not observed.any():
-        return None
-    sight = see_all(prior, operator, observed.size) if sight is None else sight
-    if sight is None:
-        return None
-    data, seen = np.asarray(sight.data), int(observed.sum())
-    # A narrowed sight lists the observed data first, and then padding.
-    counts = observed[data] & (np.arange(len(data)) < (seen if sight.pixels is None else len(data)))
-    shown = operator.pixels_of(data)
-    assert shown is not None
-    pixels, factors = shown
-    signal = (factors * np.asarray(error.std, np.float64).ravel()[pixels]) ** 2
-    floor = (factors * _FLOOR) ** 2
-    # What does not count may have neither noise nor a factor, but a variance.
-    noise_variance = np.where(counts, noise.variance(operator.output_shape)[data], 1.0)
-    inflation = 1.0 if error.most_data is None else 1 + dominated / error.most_data
-    powers = counts * (noise_variance + signal) / (noise_variance + inflation * signal)
-    least = np.log(_BELOW * (noise_variance + floor))
-    constant = -0.5 * np.sum(powers * (_LOG_TWO_PI + least))
-    numbers = (y[data], noise_variance, signal, floor, powers, fit_squared_gain(error), constant)
-    return SignalLikelihood(sight, *(to_device(each, np.dtype(np.float32)) for each in numbers))
 
 
 def fit_squared_gain(error: ModelError) -> Float[np.ndarray, " coefficients"]:

@@ -1,5 +1,6 @@
 """Everything about a posterior as xarray datasets, and back."""
 
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,13 +12,14 @@ from jaxtyping import Array, Float, Key
 from latentuq.inference.importance import WeightedDraws
 from latentuq.inference.mixture import Defensive, Mixture
 from latentuq.inference.result import Counts, Diagnostics, Inference, ProbeRecord, SearchRecord
+from latentuq.inference.verdict import Verdict
 from latentuq.problem import InverseProblem
 
 if TYPE_CHECKING:
     import xarray
 
 KIND = "latentuq posterior"
-FORMAT = 3
+FORMAT = 4
 # Not `draw`: groups inherit dimensions, and ArviZ's `draw` has another length.
 _DRAW = "weighted_draw"
 _PACKAGES = ("latentuq", "jax", "jaxlib", "equinox", "numpy")
@@ -30,7 +32,7 @@ _PROVENANCE = (
 )
 _OPTIONAL = ("reduced_chi_squared", "predictive_p_value")
 _COUNTS = ("forwards", "gradients", "jacobians", "hessians")
-_FLOATS = ("khat", "ess", "missed_mass", "new_basin_chance")
+_FLOATS = ("khat", "khat_limit", "ess", "missed_mass", "new_basin_chance")
 _INTEGERS = ("draws", "rounds", "forward_equivalents")
 
 
@@ -49,11 +51,11 @@ class Contents(NamedTuple):
 
     Attributes:
         inference: What the engine returned.
-        key: What `solve` was called with.
+        key: The key that `solve` was called with.
         provenance: Versions of the packages, name and checksum of the model.
-        problem: None if there is none, or if it could not be stored or restored.
-        no_problem: In that case a sentence that says why.
-        chi_squared: Of the data at each mode.
+        problem: The problem; None if there is none, or if it could not be stored or restored.
+        no_problem: A sentence that says why there is no problem, where there is none.
+        chi_squared: The chi-squared of the data at each mode; None without data.
         images: Maps and mode images; None if there are none.
     """
 
@@ -184,7 +186,7 @@ def read_contents(root: "xarray.Dataset", rest: "xarray.Dataset") -> Contents:
         ),
         probes=ProbeRecord(others["probe_points"], others["probe_modes"]),
         diagnostics=_read_diagnostics(root),
-        verdict=root.attrs["verdict"],
+        verdict=Verdict.from_json(json.loads(root.attrs["verdict_json"])),
     )
     images = None
     if "mean" in values:
@@ -212,7 +214,8 @@ def _attributes(contents: Contents) -> dict[str, Any]:
         **contents.provenance,
         "key": np.asarray(jax.random.key_data(contents.key)),
         "key_kind": str(jax.random.key_impl(contents.key)),
-        "verdict": inference.verdict,
+        "verdict": str(inference.verdict),
+        "verdict_json": json.dumps(inference.verdict.to_json(), allow_nan=False),
         **{name: getattr(diagnostics, name) for name in _FLOATS + _INTEGERS},
         **{name: getattr(diagnostics.counts, name) for name in _COUNTS},
         **{f"seconds_{stage}": seconds for stage, seconds in diagnostics.seconds.items()},

@@ -7,14 +7,17 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from latentuq.core.batches import in_chunks
 from latentuq.core.compilation import bounded_jit
-from latentuq.posterior.sampling import in_chunks, spread_keys
+from latentuq.core.randomness import spread_keys
+from latentuq.likelihood import Likelihood
 from latentuq.prior import GenerativePrior
 from latentuq.problem import InverseProblem
 
-# Images made at once. Shorter chunks are filled up, so that one compilation serves them all.
+# The number of images that are made at once.
 _CHUNK = 64
-# Draws behind the maps, fewer where so many images would be more numbers than this.
+# The number of draws behind the maps; there are fewer where so many images would be more numbers
+# than this.
 _DRAWS = 2048
 _MOST_NUMBERS = 2**25
 
@@ -34,21 +37,25 @@ def _decode(prior: GenerativePrior, us: Float[Array, "n dim"]) -> Float[Array, "
 
 @bounded_jit
 def _draw(
-    problem: InverseProblem, keys: Key[Array, " n"], us: Float[Array, "n dim"]
+    prior: GenerativePrior,
+    likelihood: Likelihood,
+    keys: Key[Array, " n"],
+    us: Float[Array, "n dim"],
 ) -> Float[Array, "n *shape"]:
-    return jax.vmap(problem.conditional_images)(keys, us)
+    return jax.vmap(lambda key, u: likelihood.sample_image(key, prior.generate(u)))(keys, us)
 
 
 def decode_images(prior: GenerativePrior, us: Float[Array, "n dim"]) -> Float[Array, "n *shape"]:
-    """g(u) at each u, without the code for draws, whose random numbers take long to compile."""
-    return in_chunks(partial(_decode, prior), _CHUNK, us)
+    """Decodes g(u) at each u, without the code for draws, which takes long to compile."""
+    return jax.device_put(in_chunks(partial(_decode, prior), _CHUNK, us))
 
 
 def draw_images(
     keys: Key[Array, " n"], problem: InverseProblem, us: Float[Array, "n dim"]
 ) -> Float[Array, "n *shape"]:
-    """One draw of p(x | u, y) at each u, with a key for each."""
-    return in_chunks(partial(_draw, problem), _CHUNK, keys, us)
+    """Draws one image of p(x | u, y) at each u, with a key for each."""
+    draw = partial(_draw, problem.prior, problem.likelihood)
+    return jax.device_put(in_chunks(draw, _CHUNK, keys, us))
 
 
 def map_draws(shape: tuple[int, ...]) -> int:

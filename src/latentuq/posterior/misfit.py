@@ -1,19 +1,25 @@
 """Do the data look like anything that the model makes?"""
 
+from functools import partial
+
 import jax
 import numpy as np
 from jaxtyping import Array, Float
 from scipy.special import gammaincc
 
-from latentuq.core.arrays import to_device
+from latentuq.core.batches import in_chunks
 from latentuq.core.compilation import bounded_jit
+from latentuq.inference.causes import Cause
 from latentuq.inference.importance import systematic_index
 from latentuq.inference.result import Inference
 from latentuq.inference.target import BATCH
-from latentuq.problem import InverseProblem
+from latentuq.inference.verdict import Mark, Reason
+from latentuq.problem import InverseProblem, LatentDensity
 
 WORST_FIT = 0.02
 """The p-value below which a verdict says that the data do not fit the model."""
+# The p-value above which the data fit better than what the model makes.
+_CLOSEST_FIT = 0.99
 
 # Draws that a p-value rests on.
 _COUNTED = 2048
@@ -37,54 +43,38 @@ def predictive_p_value(inference: Inference, problem: InverseProblem) -> float |
     chosen = systematic_index(np.random.default_rng(0), log_weights, _COUNTED)
     chosen, times = np.unique(chosen, return_counts=True)
     points = np.asarray(inference.draws.draws)[chosen]
-    log_densities = np.asarray(inference.draws.log_densities, np.float64)[chosen]
-    chi_squared = measure_chi_squared(problem, points, log_densities)
+    chi_squared = measure_chi_squared(problem, points)
     distances = chi_squared + np.sum(points.astype(np.float64) ** 2, axis=1)
     chances = gammaincc(degrees / 2, np.maximum(distances, 0) / 2)
     return float(np.average(chances, weights=times))
 
 
 def measure_chi_squared(
-    problem: InverseProblem,
-    points: Float[np.ndarray, "n dim"],
-    log_densities: Float[np.ndarray, " n"],
+    problem: InverseProblem, points: Float[np.ndarray, "n dim"]
 ) -> Float[np.ndarray, " n"]:
-    """(A g(u) - y)^T C^-1 (A g(u) - y) at points of known log density."""
-    if problem.likelihood is not None:
-        # Repeated to one of two sizes, so that little compiles.
-        size = _FEW if len(points) <= _FEW else BATCH
-        parts = -(-len(points) // size)
-        padded = np.resize(points, (parts, size, problem.dim))
-        found = [np.asarray(_chi_squared(problem, to_device(part))) for part in padded]
-        return np.concatenate(found)[: len(points)].astype(np.float64)
-    # log_density = log_normalisation - r.r/2 - u.u/2, solved for r.r.
-    distances = 2 * (float(problem.log_normalisation) - np.asarray(log_densities, np.float64))
-    return distances - np.sum(points.astype(np.float64) ** 2, axis=1)
+    """Measures (A g(u) - y)^T C^-1 (A g(u) - y) at many points."""
+    # One of two sizes, so that little compiles.
+    size = _FEW if len(points) <= _FEW else BATCH
+    return in_chunks(partial(_chi_squared, problem.density), size, points).astype(np.float64)
 
 
 @bounded_jit
-def _chi_squared(problem: InverseProblem, points: Float[Array, "n dim"]) -> Float[Array, " n"]:
-    return jax.vmap(problem.chi_squared)(points)
+def _chi_squared(density: LatentDensity, points: Float[Array, "n dim"]) -> Float[Array, " n"]:
+    return jax.vmap(density.chi_squared)(points)
 
 
-def show_p_value(p_value: float) -> str:
-    """A p-value as far as draws can tell it: a bound near 0 and 1."""
-    if p_value < 0.001:
-        return "< 0.001"
-    return "> 0.99" if p_value > 0.99 else f"{p_value:.2g}"
+def judge_fit(p_value: float | None, inflated: bool) -> Mark:
+    """The mark `fit`: could the model have made these data?
 
-
-def check_fit(verdict: str, p_value: float | None) -> str:
-    """The verdict, unless the data do not fit the model: then no posterior under it is reliable."""
-    if p_value is None or p_value >= WORST_FIT:
-        return verdict
-    word, _, reason = verdict.partition(": ")
-    rest = (
-        f"besides, {reason}"
-        if word == "unreliable"
-        else f"the inference under the model is {verdict}"
-    )
-    return (
-        "unreliable: the data do not look like what the model makes (posterior predictive p-value"
-        f" {show_p_value(p_value)}); {rest}"
-    )
+    Args:
+        p_value: The posterior predictive p-value; None if there is none.
+        inflated: Whether the prior assumes more model error than an image has on average.
+    """
+    if p_value is None:
+        return Mark((Reason(Cause.NOT_COMPARED),))
+    if p_value < WORST_FIT:
+        return Mark((Reason(Cause.MISFIT, {"p_value": p_value, "limit": WORST_FIT}),))
+    cause = Cause.FITS
+    if p_value > _CLOSEST_FIT:
+        cause = Cause.FITS_BY_DESIGN if inflated else Cause.FITS_CLOSELY
+    return Mark((Reason(cause, {"p_value": p_value}),))

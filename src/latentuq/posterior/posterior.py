@@ -12,12 +12,15 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Key
 
-from latentuq.core.arrays import read_real
+from latentuq.core.arrays import read_count, read_real
+from latentuq.core.batches import in_chunks
 from latentuq.core.compilation import bounded_jit
 from latentuq.core.errors import UserError
-from latentuq.inference.importance import expectation
+from latentuq.core.randomness import host_generator, read_key, spread_keys
+from latentuq.inference.importance import expectation, systematic_index
 from latentuq.inference.mixture import Mixture
 from latentuq.inference.result import Diagnostics, Inference
+from latentuq.inference.verdict import Verdict
 from latentuq.posterior.dataset import Contents, SavedImages, make_dataset, make_samples
 from latentuq.posterior.file import write_posterior
 from latentuq.posterior.maps import (
@@ -29,7 +32,6 @@ from latentuq.posterior.maps import (
     missing_maps,
     quantiles,
 )
-from latentuq.posterior.sampling import in_chunks, read_count, read_key, resample, spread_keys
 from latentuq.posterior.summary import describe, tabulate
 from latentuq.problem import InverseProblem
 
@@ -57,10 +59,10 @@ class Posterior:
 
     Attributes:
         inference: What the engine returned; the properties below read it.
-        key: What `solve` was called with.
-        problem: None for `solve_density`.
+        key: The key that `solve` was called with.
+        problem: The problem that was solved; None for `solve_density`.
         log_density_fn: The unnormalised log density of one u; None if a file could not hold it.
-        chi_squared: Of the data at each mode; None without data.
+        chi_squared: The chi-squared of the data at each mode; None without data.
         provenance: Versions of the packages, name and checksum of the model.
         no_problem: Why there is no problem, where there is none.
         saved_images: Maps that came with a file.
@@ -107,27 +109,27 @@ class Posterior:
 
     @property
     def log_evidence_error(self) -> float:
-        """Its standard error."""
+        """The standard error of `log_evidence`."""
         return float(self.inference.draws.log_evidence_error)
 
     @property
     def draws(self) -> Float[Array, "n dim"]:
         """Draws of the proposal, which `log_weights` make represent the posterior."""
-        return self.inference.draws.draws
+        return jnp.asarray(self.inference.draws.draws)
 
     @property
     def log_weights(self) -> Float[Array, " n"]:
-        """Of the draws, normalised: logsumexp = 0."""
-        return self.inference.draws.log_weights
+        """The log weights of the draws, normalised: their logsumexp is 0."""
+        return jnp.asarray(self.inference.draws.log_weights)
 
     @property
-    def verdict(self) -> str:
-        """Starts with "reliable", "refined" or "unreliable", then one sentence why."""
+    def verdict(self) -> Verdict:
+        """How far to trust the answer: three marks with their reasons, and what to do."""
         return self.inference.verdict
 
     @property
     def diagnostics(self) -> Diagnostics:
-        """Certificate and cost.
+        """The numbers of the certificate, and the cost.
 
         `reduced_chi_squared` is that of the data at the deepest mode over the number of observed
         data: nothing is taken off for the dim numbers that the mode fits, nor for the pull of the
@@ -147,7 +149,7 @@ class Posterior:
         """Normalised log posterior density, log_density(u) - log_evidence, for any batch of u."""
         if self.log_density_fn is None:
             raise UserError(f"The log density is not known: {self.no_problem}")
-        fn, log_evidence = self.log_density_fn, self.inference.draws.log_evidence
+        fn, log_evidence = self.log_density_fn, jnp.asarray(self.inference.draws.log_evidence)
         return self._over_batch(lambda us: _log_probs(fn, log_evidence, us), u)
 
     def sample(self, key: Key[Array, ""], n: int) -> Float[Array, "n dim"]:
@@ -160,7 +162,8 @@ class Posterior:
         n = read_count(n)
         if not self._has_draws:
             raise UserError(f"There is nothing to draw from: the posterior is {self.verdict}")
-        chosen = resample(read_key(key), self.log_weights, n)
+        rng = host_generator(read_key(key))
+        chosen = rng.permutation(systematic_index(rng, self.log_weights, n))
         return jax.device_put(np.asarray(self.draws)[chosen])
 
     def sample_images(
@@ -307,7 +310,7 @@ class Posterior:
         if not u.size:
             raise UserError(f"u of shape {u.shape} holds no point.")
         flat = u.reshape(-1, self.dim)
-        values = in_chunks(fn, _chunk(len(flat)), flat)
+        values = jax.device_put(in_chunks(fn, _chunk(len(flat)), flat))
         return values.reshape(*u.shape[:-1], *values.shape[1:])
 
 

@@ -12,13 +12,13 @@ from jaxtyping import Array, Float, Key
 
 import latentuq
 from latentuq.core.errors import UserError
+from latentuq.core.randomness import read_key
 from latentuq.inference.engine import infer
 from latentuq.inference.result import Inference, Progress
 from latentuq.inference.target import Target
 from latentuq.posterior.file import read_posterior
-from latentuq.posterior.misfit import check_fit, measure_chi_squared, predictive_p_value
+from latentuq.posterior.misfit import judge_fit, measure_chi_squared, predictive_p_value
 from latentuq.posterior.posterior import LogDensity, Posterior
-from latentuq.posterior.sampling import read_key
 from latentuq.prior import GenerativePrior
 from latentuq.problem import InverseProblem
 
@@ -34,14 +34,15 @@ def solve(
 
     Args:
         key: Randomness; the same key gives the same posterior.
-        problem: What is to be solved.
+        problem: The problem that is to be solved.
         budget: "preview", "default" or "thorough".
         progress: Called with a `Progress` after each stage.
     """
     if not isinstance(problem, InverseProblem):
         raise UserError(f"solve needs an InverseProblem, not {problem!r}.")
     # A problem's functions fit by construction.
-    target = Target(problem.log_density, problem.dim, problem.residual, trusted=True)
+    density = problem.density
+    target = Target(density.log_density, problem.dim, density.residual, trusted=True)
     return make_posterior(read_key(key), _infer(key, target, budget, progress), problem)
 
 
@@ -60,7 +61,7 @@ def solve_density(
     Args:
         key: Randomness; the same key gives the same posterior.
         log_density_fn: Log density of one u, up to a constant that the evidence then contains.
-        dim: Size of u.
+        dim: The size of u.
         residual_fn: r(u) if log_density = -r.r/2 - u.u/(2 scale^2) + constant: a faster search.
         scale: Starts come from N(0, scale^2 I), as does a small part of the draws.
         budget: "preview", "default" or "thorough".
@@ -85,7 +86,7 @@ def load_posterior(
     weights, draws and the maps that were saved are there all the same.
 
     Args:
-        path: The file.
+        path: The file that `Posterior.save` wrote.
         prior: The prior of the problem, or its model file, if it is not an embedded one.
     """
     contents = read_posterior(path, prior)
@@ -104,15 +105,15 @@ def load_posterior(
 
 def make_posterior(key: Key[Array, ""], inference: Inference, problem: InverseProblem) -> Posterior:
     """Adds the problem to what the engine returned for its density."""
-    modes, log_densities = np.asarray(inference.modes), np.asarray(inference.log_densities)
-    chi_squared = measure_chi_squared(problem, modes, log_densities)
+    chi_squared = measure_chi_squared(problem, np.asarray(inference.modes))
     data = int(np.count_nonzero(problem.observed))
     reduced = float(chi_squared[inference.map_index]) / data if data else None
     p_value = predictive_p_value(inference, problem) if data else None
     diagnostics = dataclasses.replace(
         inference.diagnostics, reduced_chi_squared=reduced, predictive_p_value=p_value
     )
-    verdict = check_fit(inference.verdict, p_value)
+    inflated = problem.prior.model_error.most_data is not None
+    verdict = dataclasses.replace(inference.verdict, fit=judge_fit(p_value, inflated))
     card = problem.prior.card
     return Posterior(
         dataclasses.replace(inference, diagnostics=diagnostics, verdict=verdict),

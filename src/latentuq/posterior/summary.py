@@ -2,11 +2,7 @@
 
 from jaxtyping import Array, Float
 
-from latentuq.inference.answer import GAUSSIAN_KHAT
-from latentuq.inference.engine import BUDGETS
-from latentuq.inference.importance import khat_threshold
-from latentuq.inference.result import Diagnostics, Inference
-from latentuq.posterior.misfit import show_p_value
+from latentuq.inference.result import Inference
 
 # Rows of the table of modes, and weights in one line.
 _MOST_ROWS = 10
@@ -17,13 +13,13 @@ DOWNWEIGHTED = "of down-weighted data, not to be compared between priors or nois
 
 
 def describe(inference: Inference) -> str:
-    """One line: modes, evidence and the first word of the verdict."""
+    """One line with the modes, the evidence and the word of the verdict."""
     modes, dim = inference.modes.shape
     shown = ", ".join(f"{weight:.3g}" for weight in inference.weights[:_MOST_WEIGHTS])
     more = ", ..." if modes > _MOST_WEIGHTS else ""
     return (
         f"Posterior(u in R^{dim}, {modes} mode{'s' * (modes != 1)} of weight {shown}{more};"
-        f" {_evidence(inference)}; {inference.verdict.split()[0].rstrip(':,;.')})"
+        f" {_evidence(inference)}; {inference.verdict.word})"
     )
 
 
@@ -33,12 +29,11 @@ def tabulate(
     """A table of the modes, then evidence, certificate and verdict.
 
     Args:
-        inference: What to show.
-        chi_squared: Of the data at each mode; None without data.
+        inference: The answer that the table shows.
+        chi_squared: The chi-squared of the data at each mode; None without data.
         downweighted: Whether data count less than once.
     """
     found, weights = inference.diagnostics, inference.weights
-    limit = khat_limit(found)
     lines = [f"{'mode':>4}  {'weight':>16}  {'-ln p(u|y)':>10}  {'chi-squared':>11}"]
     for mode in range(min(len(weights), _MOST_ROWS)):
         weight = f"{weights[mode]:.4f} +- {inference.weight_errors[mode]:.4f}"
@@ -51,22 +46,14 @@ def tabulate(
         lines.append(f"and {len(weights) - _MOST_ROWS} more of weight {rest:.4f} together")
     lines += [
         _evidence(inference) + f" ({DOWNWEIGHTED})" * downweighted,
-        f"k-hat {found.khat:.2f} (usable up to {limit:.2f}), effective draws {found.ess:.0f} of"
-        f" {found.draws}",
+        f"k-hat {found.khat:.2f} (usable up to {found.khat_limit:.2f}), effective draws"
+        f" {found.ess:.0f} of {found.draws}",
         f"missed mass {found.missed_mass:.2g}, chance that one more start finds a new basin"
         f" {found.new_basin_chance:.2g}",
     ]
     if found.reduced_chi_squared is not None:
         lines.append(f"chi-squared per datum {found.reduced_chi_squared:.2f} at the deepest mode")
-    if found.predictive_p_value is not None:
-        lines.append(f"posterior predictive p-value {show_p_value(found.predictive_p_value)}")
-    return "\n".join([*lines, inference.verdict])
-
-
-def khat_limit(diagnostics: Diagnostics) -> float:
-    """The k-hat that the verdict allows: a preview, which refines nothing, needs a lower one."""
-    preview = diagnostics.draws <= BUDGETS["preview"].draws
-    return GAUSSIAN_KHAT if preview else khat_threshold(diagnostics.draws)
+    return "\n".join([*lines, found.course, str(inference.verdict), inference.verdict.details])
 
 
 def _evidence(inference: Inference) -> str:

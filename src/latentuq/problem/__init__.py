@@ -1,5 +1,5 @@
 """Inverse problems: prior, forward model, likelihood and data as one density; problem files."""
 
-from latentuq.problem.inverse import InverseProblem, Simulation, observe
+from latentuq.problem.inverse import InverseProblem, LatentDensity, Simulation, observe
 
-__all__ = ["InverseProblem", "Simulation", "observe"]
+__all__ = ["InverseProblem", "LatentDensity", "Simulation", "observe"]

@@ -5,14 +5,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
+from latentuq.core.batches import padded
 from latentuq.core.compilation import bounded_jit
 from latentuq.core.errors import UserError
+from latentuq.core.randomness import host_generator, spread_keys
 from latentuq.inference.importance import systematic_index
 from latentuq.inference.membership import responsibilities
-from latentuq.inference.randomness import host_generator
 from latentuq.posterior import Posterior
 from latentuq.posterior.maps import draw_images
-from latentuq.posterior.sampling import spread_keys
 from latentuq.problem import InverseProblem
 from latentuq.report.content import Comparison, Component, Content, LatentView, ModeCard, Slice
 
@@ -59,9 +59,7 @@ def collect(
     members = _members(mode_key, post, shown)
     for mode, us in zip(shown, members, strict=True):
         keys = spread_keys(jax.random.fold_in(mode_key, mode), _PER_MODE)
-        within = np.asarray(
-            draw_images(keys, problem, jax.device_put(np.resize(us, (_PER_MODE, post.dim))))
-        )
+        within = np.asarray(draw_images(keys, problem, jax.device_put(padded(us, _PER_MODE))))
         cards.append(
             ModeCard(
                 image=mode_images[mode],

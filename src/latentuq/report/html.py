@@ -11,9 +11,9 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image
 
+from latentuq.inference.causes import Standing
 from latentuq.posterior import Posterior
-from latentuq.posterior.misfit import show_p_value
-from latentuq.posterior.summary import DOWNWEIGHTED, khat_limit
+from latentuq.posterior.summary import DOWNWEIGHTED
 from latentuq.report.content import Content
 from latentuq.report.figures import (
     data_range,
@@ -25,8 +25,13 @@ from latentuq.report.figures import (
     true_minus,
 )
 from latentuq.report.palette import grey_pixels, heat_pixels, mode_colour
-from latentuq.report.words import explain_fit, explain_verdict, first_word, give_advice
 
+_SYMBOLS = {Standing.OK: "✓", Standing.BAD: "✗", Standing.UNKNOWN: "?"}
+_QUESTIONS = {
+    "computed": "Is the answer computed well?",
+    "fit": "Do the data fit the model?",
+    "prior": "Has the prior been checked?",
+}
 # Draws from which the spread within a mode is hardly understated.
 _ENOUGH = 12
 
@@ -42,9 +47,9 @@ def make_page(
     """The page of one posterior.
 
     Args:
-        title: What was reconstructed.
-        post: The posterior.
-        content: What is shown of it.
+        title: The heading, which says what was reconstructed.
+        post: The posterior that the page is about.
+        content: The images and numbers that are shown.
         drawn: The report's figures as SVG, by name.
         provenance: Command, versions and the like, by name.
         notes: Sentences about the data or the answer.
@@ -108,12 +113,18 @@ def _overview(content: Content, remarks: Sequence[str]) -> str:
 
 
 def _headline(post: Posterior) -> str:
-    word, reason = first_word(post), true_minus(post.verdict.partition(":")[2].strip())
-    items = "".join(f"<li>{html.escape(each)}</li>" for each in give_advice(post))
+    verdict = post.verdict
+    marks = "".join(
+        f'<li class="{mark.standing}"><b>{_QUESTIONS[name]}</b>'
+        f" <em>{_SYMBOLS[mark.standing]} {mark.standing}</em>"
+        f"<span>{html.escape(mark.sentence)}</span></li>"
+        for name, mark in verdict.marks.items()
+    )
+    items = "".join(f"<li>{html.escape(each)}</li>" for each in verdict.advice)
     advice = f"<p>What to try:</p><ul>{items}</ul>" if items else ""
     return (
-        f'<div class="verdict {html.escape(word)}"><strong>{html.escape(word)}</strong>'
-        f"{html.escape(': ' + reason if reason else '')}{advice}</div>"
+        f'<div class="verdict {verdict.word}"><strong>{verdict.word}</strong>'
+        f'<ul class="marks">{marks}</ul>{advice}</div>'
     )
 
 
@@ -152,7 +163,7 @@ def _cards(content: Content) -> str:
 def _samples(post: Posterior, content: Content) -> str:
     samples = _row([picture(grey_pixels(each), text="sample") for each in content.samples], "tiny")
     text = "<p>Clean images that are consistent with the data, the generator's error included.</p>"
-    check = html.escape(explain_fit(post))
+    check = html.escape(post.verdict.fit.details)
     if content.data.ndim != 2:
         return f"{text}{samples}<p>{check}</p>"
     limits = data_range(content.data)
@@ -207,10 +218,9 @@ def _plot(drawn: str, caption: str) -> str:
 
 def _certificate(post: Posterior) -> str:
     d = post.diagnostics
-    limit = khat_limit(d)
     numbers = {
         "ln evidence": true_minus(f"{post.log_evidence:.3f} ± {post.log_evidence_error:.3f}"),
-        "k-hat": true_minus(f"{d.khat:.2f} (usable up to {limit:.2f})"),
+        "k-hat": true_minus(f"{d.khat:.2f} (usable up to {d.khat_limit:.2f})"),
         "effective draws": f"{d.ess:.0f} of {d.draws}",
         "missed mass": f"{d.missed_mass:.2g}",
         "chance of a new basin": f"{d.new_basin_chance:.2g}",
@@ -221,11 +231,13 @@ def _certificate(post: Posterior) -> str:
         numbers["ln evidence"] += f" ({DOWNWEIGHTED})"
     if d.reduced_chi_squared is not None:
         numbers["χ² per datum, deepest mode"] = f"{d.reduced_chi_squared:.2f}"
-    if d.predictive_p_value is not None:
-        numbers["posterior predictive p-value"] = show_p_value(d.predictive_p_value)
+    marks = {
+        f"{name}: {mark.standing}": true_minus(mark.details)
+        for name, mark in post.verdict.marks.items()
+    }
     return (
-        f"<p>{html.escape(explain_verdict(post))}</p>"
-        f"<details><summary>The numbers</summary>{_table(numbers)}</details>"
+        f"<p>{html.escape(str(post.verdict))}</p><p>{html.escape(d.course)}</p>"
+        f"<details><summary>The numbers</summary>{_table(marks | numbers)}</details>"
     )
 
 

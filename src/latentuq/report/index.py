@@ -4,6 +4,7 @@ import html
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from latentuq.inference.verdict import Verdict
 from latentuq.report.content import Content
 from latentuq.report.html import overview_pictures, picture, wrap
 from latentuq.report.palette import grey_pixels, mode_colour
@@ -16,17 +17,17 @@ class Entry(NamedTuple):
     """A report in the index.
 
     Attributes:
-        name: The heading, and the name of the report's folder.
-        summary: A sentence on the problem.
-        note: A sentence on the answer.
-        verdict: Its first word.
+        name: The heading, and the folder of the report.
+        summary: One sentence about the problem.
+        note: Sentences about the answer.
+        verdict: How far to trust the answer.
         content: What the report shows.
     """
 
     name: str
     summary: str
     note: str
-    verdict: str
+    verdict: Verdict
     content: Content
 
 
@@ -34,9 +35,9 @@ def make_index(title: str, introduction: str, entries: Sequence[Entry]) -> str:
     """The page: data, most probable image, mean, standard deviation, truth and modes of each.
 
     Args:
-        title: The title of the page.
-        introduction: The paragraph below it.
-        entries: The reports, in the order of the page.
+        title: The heading of the page.
+        introduction: A paragraph about all reports.
+        entries: The reports.
     """
     rows = "".join(_row(entry) for entry in entries)
     return wrap(title, f"<p>{html.escape(introduction)}</p>{rows}")
@@ -51,7 +52,7 @@ def _row(entry: Entry) -> str:
     )
     return (
         f'<section class="entry"><h2><a href="{name}/report.html">{name}</a>'
-        f" <small>{html.escape(entry.verdict)}</small></h2>"
+        f" <small>{entry.verdict.word}</small></h2>"
         f"<p>{html.escape(entry.summary)}</p>"
         f'<div class="row large">{"".join(overview_pictures(content))}</div>'
         f'<p class="note">Modes and their probabilities. {html.escape(entry.note)}</p>'

@@ -104,7 +104,7 @@ def summarise(post: Posterior, content: Content) -> dict[str, Any]:
     """The numbers of a report."""
     d = post.diagnostics
     facts: dict[str, Any] = {
-        "verdict": post.verdict,
+        "verdict": post.verdict.to_json(),
         "log_evidence": post.log_evidence,
         "log_evidence_error": post.log_evidence_error,
         "data_downweighted": post.problem is not None and post.problem.downweighted,
@@ -120,8 +120,10 @@ def summarise(post: Posterior, content: Content) -> dict[str, Any]:
         ],
         "weight_of_other_modes": content.rest,
         "khat": d.khat,
+        "khat_limit": d.khat_limit,
         "ess": d.ess,
         "draws": d.draws,
+        "rounds": d.rounds,
         "missed_mass": d.missed_mass,
         "new_basin_chance": d.new_basin_chance,
         "reduced_chi_squared": d.reduced_chi_squared,

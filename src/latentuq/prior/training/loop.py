@@ -30,7 +30,7 @@ class Fitter(NamedTuple):
     """The two compiled halves of a training step.
 
     They are two because XLA on CPU gains next to nothing by fusing them, and on some machines
-    loses; `benchmarks/priors.py` measures both.
+    loses; `python -m studies priors` measures both.
     """
 
     init: Callable[[Any], FitState]
@@ -58,14 +58,14 @@ def make_fitter(static: Any, loss_fn: LossFn, config: FitConfig, steps_per_epoch
     def init(parameters: Any) -> FitState:
         return FitState(parameters, parameters, optimizer.init(parameters), 0)
 
-    @jax.jit
+    @eqx.filter_jit
     def gradient(parameters, key, examples, index):
         def loss(parameters):
             return loss_fn(eqx.combine(parameters, static), key, examples[index])
 
         return jax.grad(loss, has_aux=True)(parameters)
 
-    @jax.jit
+    @eqx.filter_jit
     def update(parameters, average, moments, gradients, step):
         changes, moments = optimizer.update(gradients, moments, parameters)
         # A lone scalar (the VAE's log sigma) has far to go and Adam's early, large gradients make
@@ -121,8 +121,9 @@ def fit(
             step = epoch * steps_per_epoch + i
             index = order[i * batch : (i + 1) * batch]
             gradients, values = fitter.gradient(parameters, step_key, examples, index)
+            # An array: a number would be compiled anew at every step.
             parameters, average, moments = fitter.update(
-                parameters, average, moments, gradients, step
+                parameters, average, moments, gradients, jnp.asarray(step)
             )
             reporter(step + 1, values)
         state = FitState(parameters, average, moments, epoch + 1)

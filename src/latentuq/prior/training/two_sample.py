@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
@@ -54,7 +55,7 @@ def _pick(key: Key[Array, ""], draws: Array, n: int) -> Array:
     ]
 
 
-@partial(jax.jit, static_argnames="steps")
+@eqx.filter_jit
 def _fold_accuracies(points, labels, keys, training, testing, steps):
     fold = partial(_fold_accuracy, points, labels, steps)
     return jax.vmap(fold)(keys, training, testing)

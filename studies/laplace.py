@@ -4,10 +4,11 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
+
+from latentuq.inference.mixture import lower_factor
 
 
 class LaplaceFit(NamedTuple):
@@ -16,9 +17,10 @@ class LaplaceFit(NamedTuple):
     Attributes:
         mean: The mode.
         precision: -Hessian of the log density there, repaired where it is not positive definite.
-        factor: Lower Cholesky factor of the covariance.
+        factor: The lower Cholesky factor of the covariance.
         log_mass: Ln of the integral of the fitted unnormalised Gaussian.
-        eigenvalues: Of -Hessian, ascending, before the repair: a negative one means a saddle.
+        eigenvalues: The eigenvalues of -Hessian, ascending, before the repair; a negative one
+            means a saddle.
         repaired: Whether an eigenvalue was not above the floor.
     """
 
@@ -43,10 +45,10 @@ def laplace(
     magnitude, and magnitudes below the floor by the floor.
 
     Args:
-        log_density_fn: Unnormalised log density of one point.
-        mode: Where its gradient vanishes.
-        floor: Smallest eigenvalue, relative to the largest magnitude; by default rounding level,
-            dim times the machine epsilon.
+        log_density_fn: The unnormalised log density of one point.
+        mode: The point where its gradient vanishes.
+        floor: The smallest eigenvalue, relative to the largest magnitude; by default the rounding
+            level, dim times the machine epsilon.
     """
     dim = mode.shape[0]
     if floor is None:
@@ -66,13 +68,3 @@ def laplace(
         eigenvalues=eigenvalues,
         repaired=~jnp.all(eigenvalues > lowest),
     )
-
-
-@eqx.filter_jit
-def lower_factor(root: Float[Array, "dim dim"]) -> Float[Array, "dim dim"]:
-    """The lower Cholesky factor of root root^T, without forming the product.
-
-    By orthogonal triangularisation, which cannot fail where rounding makes the product indefinite.
-    """
-    upper = jnp.linalg.qr(root.T, mode="r")
-    return (upper * jnp.where(jnp.diagonal(upper) < 0, -1, 1)[:, None]).T

@@ -1,7 +1,7 @@
 """How often do data that the model never made raise the alarm, and how often its own kind?"""
 
-import time
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -9,31 +9,21 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
+from latentuq import GaussianNoise, GenerativePrior, InverseProblem, UserError, solve
 from latentuq.calibration.statistics import clustered_rate
-from latentuq.calibration.studies import (
-    LOOKED_AT,
-    corrupted,
-    read_rows,
-    unseen_images,
-    write_rows,
-)
-from latentuq.core.cells import commit
-from latentuq.core.errors import UserError
+from latentuq.calibration.studies import LOOKED_AT, corrupted, unseen_images
+from latentuq.calibration.summary import Rows, is_unreliable
+from latentuq.core.cells import Cells, job, run_cells
 from latentuq.forward import RegionMask
-from latentuq.likelihood.noise import GaussianNoise
-from latentuq.posterior import solve
 from latentuq.posterior.misfit import WORST_FIT
-from latentuq.prior import GenerativePrior
-from latentuq.problem import InverseProblem
 from latentuq.problem.experiments import SHAPE
 
-STUDY = "alarms"
+ALARMS = "alarms"
 NOISE = 0.2
 """Standard deviation of the noise on the visible half."""
 FIRST_GARMENT = 1000
 """Earlier ones were looked at while the limit of the p-value was chosen."""
 
-Rows = list[dict[str, Any]]
 Image = Float[np.ndarray, "28 28"]
 
 
@@ -88,62 +78,52 @@ def run_alarms(
     problems: int,
     folder: Path,
     seed: int = 0,
-    report: Callable[[int, dict[str, Any]], None] = lambda done, row: None,
-) -> Path:
-    """Solves problems of every set until there are enough, and saves each as it finishes.
+    report: Callable[[str, dict[str, Any]], None] = lambda name, row: None,
+) -> Cells:
+    """Solves so many problems of every set, and saves each as it finishes.
 
     The right half is hidden, the left one is seen with noise of 0.2.
-
-    Args:
-        prior: Of digits, 28 x 28.
-        problems: Of each set.
-        folder: Where the rows are or will be.
-        seed: Of noise and inference.
-        report: Called with the number of rows and the last of them.
     """
     if prior.shape != SHAPE:
         raise UserError(f"The study of alarms needs a prior of {SHAPE} images, not {prior.shape}.")
-    path = folder / f"{STUDY}-{prior.model_error_name}.json"
     setup = {
-        "study": STUDY,
+        "study": ALARMS,
         "model_error": prior.model_error_name,
         "model": prior.card.name,
         "model_checksum": prior.card.checksum,
         "seed": seed,
-        "looked_at": [list(each) for each in LOOKED_AT],
+        "looked_at": LOOKED_AT,
         "first_garment": FIRST_GARMENT,
     }
-    rows, version = read_rows(path, setup), commit()
     base = InverseProblem(
         prior, RegionMask(columns=(14, 27)), GaussianNoise(NOISE), np.zeros(SHAPE)
     )
-    done = {(row["set"], row["number"]) for row in rows}
-    sources = {name: make() for name, make in SETS.items()}
-    for number in range(problems):
-        images = {name: next(source, None) for name, source in sources.items()}
-        for name, image in images.items():
-            if (name, number) in done:
-                continue
-            if image is None:
-                raise UserError(f"There are only {number} {name} to show.")
-            key = jax.random.fold_in(jax.random.key(seed), list(SETS).index(name))
-            noise_key, solve_key = jax.random.split(jax.random.fold_in(key, number))
-            start = time.perf_counter()
-            post = solve(solve_key, base.with_data(corrupted(noise_key, base, image)))
-            rows.append(
-                {
-                    "set": name,
-                    "number": number,
-                    "verdict": post.verdict.split(":")[0],
-                    "p_value": post.diagnostics.predictive_p_value,
-                    "log_evidence": round(post.log_evidence, 2),
-                    "seconds": round(time.perf_counter() - start, 2),
-                    "commit": version,
-                }
-            )
-            write_rows(path, setup, rows)
-            report(len(rows), rows[-1])
-    return path
+
+    @cache
+    def shown(name: str) -> list[Image]:
+        return [image for image, _ in zip(SETS[name](), range(problems), strict=False)]
+
+    def measure(name: str, number: int) -> dict[str, Any]:
+        if number >= len(shown(name)):
+            raise UserError(f"There are only {number} {name} to show.")
+        key = jax.random.fold_in(jax.random.key(seed), list(SETS).index(name))
+        noise_key, solve_key = jax.random.split(jax.random.fold_in(key, number))
+        y = corrupted(noise_key, base, shown(name)[number])
+        post = solve(solve_key, base.with_data(y))
+        return {
+            "set": name,
+            "number": number,
+            "verdict": str(post.verdict),
+            "p_value": post.diagnostics.predictive_p_value,
+            "log_evidence": round(post.log_evidence, 2),
+        }
+
+    jobs = {
+        f"{name} {number}": job(measure, name, number)
+        for number in range(problems)
+        for name in SETS
+    }
+    return run_cells(folder / f"{ALARMS}-{prior.model_error_name}.json", setup, jobs, report)
 
 
 def describe_alarms(rows: Rows) -> dict[str, dict[str, Any]]:
@@ -155,7 +135,7 @@ def describe_alarms(rows: Rows) -> dict[str, dict[str, Any]]:
     own = [row["log_evidence"] for row in rows if row["set"] == "digits"]
     limit = np.quantile(own, 0.05) if own else -np.inf
     raised = {
-        "verdict": lambda row: row["verdict"] == "unreliable",
+        "verdict": is_unreliable,
         "p-value": lambda row: row["p_value"] < WORST_FIT,
         "evidence": lambda row: row["log_evidence"] < limit,
     }

@@ -1,14 +1,13 @@
 import itertools
-import json
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import latentuq as lu
-from latentuq.calibration import alarms
-from latentuq.calibration.alarms import describe_alarms, run_alarms
 from latentuq.core.errors import UserError
+from studies import alarms
+from studies.alarms import describe_alarms, run_alarms
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +24,7 @@ def quick(monkeypatch):
 
     def solve(key, problem):
         bright = float(np.nanmean(np.asarray(problem.y))) > 0.5
-        verdict = "unreliable: no." if bright else "reliable: yes."
+        verdict = SimpleNamespace(word="unreliable" if bright else "reliable")
         diagnostics = SimpleNamespace(predictive_p_value=0.001 if bright else 0.5)
         return SimpleNamespace(verdict=verdict, diagnostics=diagnostics, log_evidence=-bright)
 
@@ -34,13 +33,12 @@ def quick(monkeypatch):
 
 
 def test_alarms_are_counted_and_continued(prior, quick, tmp_path):
-    path = run_alarms(prior, 2, tmp_path)
-    first = json.loads(path.read_text())["rows"]
+    first = run_alarms(prior, 2, tmp_path)
     seen = []
-    run_alarms(prior, 3, tmp_path, report=lambda done, row: seen.append(row["number"]))
-    rows = json.loads(path.read_text())["rows"]
-    assert seen == [2, 2]
-    assert rows[:4] == first
+    cells = run_alarms(prior, 3, tmp_path, report=lambda name, row: seen.append(name))
+    assert seen == ["digits 2", "negatives 2"]
+    assert cells | first == cells
+    rows = [*cells.values()]
     facts = describe_alarms(rows)
     for alarm in ("verdict", "p-value", "evidence"):
         assert facts[alarm]["digits"][0] == 0
@@ -57,8 +55,7 @@ def test_what_is_no_digit_raises_the_alarm(prior, tmp_path, monkeypatch):
     monkeypatch.setattr(alarms, "_digits", digits)
     shown = {name: make for name, make in alarms.SETS.items() if name != "garments"}
     monkeypatch.setattr(alarms, "SETS", shown | {"digits": digits})
-    rows = json.loads(run_alarms(prior, 2, tmp_path).read_text())["rows"]
-    facts = describe_alarms(rows)["verdict"]
+    facts = describe_alarms([*run_alarms(prior, 2, tmp_path).values()])["verdict"]
     assert facts["digits"] == [0, 0, 2]
     assert facts["out of model"] == 1
 

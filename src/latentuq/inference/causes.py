@@ -1,0 +1,133 @@
+"""Why a mark of a verdict stands as it does: every known cause, in plain words.
+
+What a cause means, how its numbers read and what to do about it stand beside it.
+"""
+
+import enum
+
+_MORE_TIME = "Give the inference more time (budget thorough), or try another seed."
+
+
+class Standing(enum.StrEnum):
+    """What a mark says, from good to bad."""
+
+    OK = "ok"
+    UNKNOWN = "unknown"
+    BAD = "bad"
+
+
+class Cause(enum.Enum):
+    """Why a mark stands as it does.
+
+    Attributes:
+        standing: What the cause makes of its mark.
+        clause: The cause in plain words, without capital letter and full stop.
+        details: The cause with its numbers, as a format string; empty if it has none.
+        advice: What to do about it, in whole sentences.
+    """
+
+    CONFIRMED = (
+        Standing.OK,
+        "independent draws confirm these probabilities",
+        "fresh draws have k-hat {khat:.2f} (limit {limit:.2f}) and are worth {ess:.0f} independent"
+        " ones, and {missed_mass:.1%} of the mass lies in modes that at most"
+        " one of {starts:.0f} starts found",
+    )
+    DENSITY_ZERO = (
+        Standing.BAD,
+        "the density is zero or not a number wherever it was evaluated",
+        "",
+        "Check that the log density is a finite number near the starts of the search; for images,"
+        " that data and noise have the scale of the prior's images.",
+    )
+    NO_MODE = (
+        Standing.BAD,
+        "the search found no most probable point, so there is nothing to rest an answer on",
+        "none of {starts:.0f} starts ended in a mode within reach",
+        _MORE_TIME,
+    )
+    HEAVY_TAIL = (
+        Standing.BAD,
+        "a few draws carry most of the weight, so the probabilities may be far off",
+        "the importance weights have a heavy tail (k-hat {khat:.2f}, limit {limit:.2f};"
+        " refinements of the proposal: {rounds:.0f})",
+        _MORE_TIME,
+    )
+    PREVIEW_ONLY = (
+        Standing.BAD,
+        "this is a preview, and its quick approximation does not describe the posterior well"
+        " enough, so the probabilities may be far off",
+        "the importance weights have a heavy tail for a preview, which refines nothing (k-hat"
+        " {khat:.2f}, limit {limit:.2f})",
+        "Solve the problem with the budget default.",
+    )
+    FEW_DRAWS = (
+        Standing.BAD,
+        "too few independent draws are left to tell probabilities",
+        "the draws are worth only {ess:.0f} independent ones, and {limit:.0f} are needed",
+        _MORE_TIME,
+    )
+    EVIDENCE_UNCERTAIN = (
+        Standing.BAD,
+        "the total probability of the data is too uncertain, so another run may give other"
+        " probabilities",
+        "the standard error of ln evidence is {error:.1f}, above the limit of {limit:.1f}",
+        _MORE_TIME,
+    )
+    DRAWS_LOST = (
+        Standing.BAD,
+        "many draws lead to none of the modes that were found, so the weights of the modes may be"
+        " wrong",
+        "{lost:.0%} of the posterior draws that were followed ended in no mode (limit"
+        " {limit:.0%}), as where a density has kinks; this concerns the weights of the modes, not"
+        " the draws",
+        _MORE_TIME,
+        "If the prior's networks have kinks, as with leaky ReLU, descents stall: train a prior with"
+        " smooth ones (latentuq train --activation silu).",
+    )
+    MODES_MISSED = (
+        Standing.BAD,
+        "some modes were found by only one start of the search, so others may have been missed",
+        "{missed_mass:.0%} of the mass lies in modes that at most one of {starts:.0f} starts found"
+        " (limit {limit:.0%})",
+        _MORE_TIME,
+    )
+    FITS = (
+        Standing.OK,
+        "the data look like what the model makes",
+        "posterior predictive p-value {p_value}",
+    )
+    FITS_CLOSELY = (
+        Standing.OK,
+        "the data fit even better than the model expects, so the uncertainties are rather too large"
+        " than too small",
+        "posterior predictive p-value {p_value}: noise or model error are assumed larger"
+        " than they are here",
+    )
+    FITS_BY_DESIGN = (
+        Standing.OK,
+        "the data fit even better than the model expects, because the prior deliberately assumes"
+        " more model error than an average image has",
+        "posterior predictive p-value {p_value}: without the larger model error real images,"
+        " whose errors are not Gaussian, would seem known too exactly",
+    )
+    MISFIT = (
+        Standing.BAD,
+        "the data do not look like what the model makes, so no probability under it can be trusted",
+        "posterior predictive p-value {p_value}, limit {limit:.2g}",
+        "State the corruption as it was: mask, blur, and the level of the noise (latentuq"
+        " reconstruct --noise auto estimates it).",
+        "Check that the image has the scale and the orientation of the prior's images.",
+        "Use a prior that was trained on images like this one (latentuq train).",
+    )
+    NOT_COMPARED = (Standing.UNKNOWN, "there are no data that the model was compared with")
+    NOT_CHECKED = (Standing.UNKNOWN, "the prior has not been checked on cases like this one")
+
+    def __init__(self, standing: Standing, clause: str, details: str = "", *advice: str):
+        self.standing = standing
+        self.clause = clause
+        self.details = details
+        self.advice = advice
+
+    def __repr__(self) -> str:
+        return str(self)

@@ -1,0 +1,250 @@
+"""The covariance C = S_noise + A S_model A^T, factored so that residuals can be whitened.
+
+A whitening is a matrix W with W^T W = C^-1 over the observed data, and zero rows and columns for
+the others. Which of the three forms is used follows from shapes and kinds, so that new values do
+not recompile (but data whose only error is a low-rank model error need the dense form).
+"""
+
+import abc
+from typing import NamedTuple, Self
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+import scipy.linalg
+from jaxtyping import Array, Float
+
+from latentuq.core.arrays import to_device
+from latentuq.core.errors import UserError
+from latentuq.forward import Matrix
+from latentuq.likelihood.data import (
+    SMALLEST_RELATIVE_STD,
+    ObservedData,
+    Rows,
+    disjoint_variance,
+    is_singular,
+    predict_each,
+)
+from latentuq.prior import ModelError
+
+
+class Whitening(eqx.Module):
+    """A square root W of C^-1."""
+
+    @abc.abstractmethod
+    def whiten(self, v: Float[Array, " rows"]) -> Float[Array, " rows"]:
+        """Computes W v."""
+
+    @abc.abstractmethod
+    def forward(self, data: ObservedData, x: Float[Array, "*shape"]) -> Float[Array, " rows"]:
+        """Computes W A x."""
+
+    @abc.abstractmethod
+    def at(self, rows: Rows) -> Self:
+        """Keeps the rows and columns of some data, which include all that count."""
+
+
+class DiagonalWhitening(Whitening):
+    """W = diag(inverse_std): no matrix is formed."""
+
+    inverse_std: Float[Array, " rows"]
+
+    def whiten(self, v: Float[Array, " rows"]) -> Float[Array, " rows"]:
+        return self.inverse_std * v
+
+    def forward(self, data: ObservedData, x: Float[Array, "*shape"]) -> Float[Array, " rows"]:
+        return self.whiten(data.predict(x))
+
+    def at(self, rows: Rows) -> Self:
+        return type(self)(rows.take(self.inverse_std))
+
+
+class LowRankWhitening(Whitening):
+    """W = (I - basis diag(shrinkage) basis^T) diag(inverse_std), for C = D + U U^T.
+
+    The columns of `basis` are D^-1/2 U turned to be orthogonal, of squared lengths q, and
+    shrinkage = (1 - 1/sqrt(1 + q)) / q: the Woodbury identity for a square root.
+    """
+
+    inverse_std: Float[Array, " rows"]
+    basis: Float[Array, "rows rank"]
+    shrinkage: Float[Array, " rank"]
+
+    def whiten(self, v: Float[Array, " rows"]) -> Float[Array, " rows"]:
+        scaled = self.inverse_std * v
+        return scaled - self.basis @ (self.shrinkage * (scaled @ self.basis))
+
+    def forward(self, data: ObservedData, x: Float[Array, "*shape"]) -> Float[Array, " rows"]:
+        return self.whiten(data.predict(x))
+
+    def at(self, rows: Rows) -> Self:
+        return type(self)(rows.take(self.inverse_std), rows.take(self.basis), self.shrinkage)
+
+
+class DenseWhitening(Whitening):
+    """W = L^-1 with C = L L^T.
+
+    W A is kept as well: its entries are of the size of 1/std(model error) however small the noise,
+    so that W A x keeps float32 accuracy, and one product replaces two.
+    """
+
+    matrix: Float[Array, "rows rows"]
+    matrix_operator: Float[Array, "rows pixels"]
+
+    def whiten(self, v: Float[Array, " rows"]) -> Float[Array, " rows"]:
+        return self.matrix @ v
+
+    def forward(self, data: ObservedData, x: Float[Array, "*shape"]) -> Float[Array, " rows"]:
+        return self.matrix_operator @ jnp.ravel(x)
+
+    def at(self, rows: Rows) -> Self:
+        square = rows.take(rows.take(self.matrix).T).T
+        return type(self)(square, rows.take(self.matrix_operator))
+
+
+class Factored(NamedTuple):
+    """The covariance C, ready for use: computed in float64, kept in float32.
+
+    Attributes:
+        whitening: A square root W of C^-1.
+        log_det: ln det C over the observed data.
+        whitened_data: W y.
+        model_variance: The diagonal of A S_model A^T.
+        dominated: How many data the model error dominates: tr C^-1 A S_model A^T.
+    """
+
+    whitening: Whitening
+    log_det: float
+    whitened_data: Float[Array, " rows"]
+    model_variance: Float[np.ndarray, " rows"]
+    dominated: float
+
+
+def factor(data: ObservedData, model_error: ModelError) -> Factored:
+    """Factors C over the data that count, in the form that the kind of A allows.
+
+    Raises:
+        UserError: C is singular to working precision.
+    """
+    counted, y = np.asarray(data.counted), np.asarray(data.y, np.float64)
+    noise_variance = data.noise.variance(y.shape)
+    if isinstance(data.forward, Matrix):
+        return _factor_dense(data, noise_variance, model_error, counted, y)
+    model_variance, scale = disjoint_variance(data, model_error)
+    if is_singular(data, model_error):
+        raise _singular(scale)
+    if model_error.rank == 0:
+        variance = noise_variance + model_variance
+        return _factor_diagonal(variance, model_variance, counted, y)
+    columns = np.asarray(predict_each(data, model_error.factors), np.float64).T
+    return _factor_low_rank(noise_variance, model_variance, columns, counted, y)
+
+
+def _factor_diagonal(
+    variance: np.ndarray, model_variance: np.ndarray, observed: np.ndarray, y: np.ndarray
+) -> Factored:
+    inverse_std, log_det = _invert(variance, observed)
+    whitening = DiagonalWhitening(_float32(inverse_std))
+    dominated = float(np.sum(inverse_std**2 * model_variance))
+    return Factored(whitening, log_det, _float32(inverse_std * y), model_variance, dominated)
+
+
+def _factor_low_rank(
+    noise_variance: np.ndarray,
+    model_variance: np.ndarray,
+    columns: np.ndarray,
+    observed: np.ndarray,
+    y: np.ndarray,
+) -> Factored:
+    inverse_std, log_det = _invert(noise_variance + model_variance, observed)
+    scaled_columns = inverse_std[:, None] * columns
+    squares, rotation = np.linalg.eigh(scaled_columns.T @ scaled_columns)
+    root = np.sqrt(1 + squares.clip(min=0))
+    basis, shrinkage = scaled_columns @ rotation, 1 / (root * (root + 1))
+    scaled = inverse_std * y
+    # The diagonal of C^-1 = W^T W; squares are the q of the columns.
+    shares = basis**2 @ (shrinkage * (2 - shrinkage * squares))
+    precision = inverse_std**2 * (1 - shares)
+    return Factored(
+        LowRankWhitening(_float32(inverse_std), _float32(basis), _float32(shrinkage)),
+        log_det + 2 * float(np.sum(np.log(root))),
+        _float32(scaled - basis @ (shrinkage * (basis.T @ scaled))),
+        model_variance + np.sum(columns**2, axis=1),
+        float(np.sum(observed) - np.sum(noise_variance * precision)),
+    )
+
+
+def _factor_dense(
+    data: ObservedData,
+    noise_variance: np.ndarray,
+    model_error: ModelError,
+    counted: np.ndarray,
+    y: np.ndarray,
+) -> Factored:
+    assert isinstance(data.forward, Matrix)
+    whole = np.asarray(data.forward.values, np.float64)
+    half = whole * np.sqrt(np.asarray(model_error.variance, np.float64).ravel())
+    if model_error.rank:
+        factors = np.asarray(model_error.factors, np.float64).reshape(model_error.rank, -1)
+        half = np.concatenate([half, whole @ factors.T], axis=1)
+    model_variance = np.sum(half**2, axis=1)
+    # From here on only the rows of data that exist.
+    matrix, half = whole[counted], half[counted]
+    covariance = half @ half.T
+    del half
+    noise_variance = noise_variance[counted]
+    noise_factor = data.noise.factor
+    rows = None if noise_factor is None else np.asarray(noise_factor, np.float64)[counted]
+    if rows is None:
+        covariance[np.diag_indices_from(covariance)] += noise_variance
+    else:
+        covariance += rows @ rows.T
+    scale = np.sum(np.abs(matrix), axis=1)
+    try:
+        lower = np.linalg.cholesky(covariance)
+    except np.linalg.LinAlgError:
+        raise _singular(scale) from None
+    whitening = scipy.linalg.solve_triangular(lower, np.eye(len(lower)), lower=True)
+    # The variance that rounding errors of the predicted data have in r, per datum.
+    rounding = (SMALLEST_RELATIVE_STD * whitening * scale) ** 2
+    if not np.sum(rounding) <= len(lower):
+        raise _singular(scale)
+    size = counted.size
+    spread_whitening = np.zeros((size, size), np.float32)
+    spread_whitening[np.ix_(counted, counted)] = whitening
+    spread_operator = np.zeros((size, matrix.shape[1]), np.float32)
+    spread_operator[counted] = scipy.linalg.solve_triangular(lower, matrix, lower=True)
+    whitened_data = np.zeros(size)
+    whitened_data[counted] = whitening @ y[counted]
+    noise_part = whitening**2 * noise_variance if rows is None else (whitening @ rows) ** 2
+    return Factored(
+        DenseWhitening(_float32(spread_whitening), _float32(spread_operator)),
+        2 * float(np.sum(np.log(np.diag(lower)))),
+        _float32(whitened_data),
+        model_variance,
+        float(len(lower) - np.sum(noise_part)),
+    )
+
+
+def _singular(scale: np.ndarray) -> UserError:
+    """Says that C claims to know some combination of the data beyond float32 rounding.
+
+    Args:
+        scale: |A| 1, the size of the data that images within [0, 1] can give.
+    """
+    suggestion = float(f"{0.01 * (np.max(scale, initial=0.0) or 1.0):.1g}")
+    return UserError(
+        "The covariance of the data is singular: with this little noise some combinations of them"
+        " are known beyond rounding error; state the instrument's noise, or add some, for instance"
+        f" a standard deviation of {suggestion:g}."
+    )
+
+
+def _invert(variance: np.ndarray, observed: np.ndarray) -> tuple[np.ndarray, float]:
+    """diag(variance)^-1/2 with zeros for missing data, and ln det over the others."""
+    safe = np.where(observed, variance, 1.0)
+    return np.where(observed, 1 / np.sqrt(safe), 0.0), float(np.sum(np.log(safe)))
+
+
+def _float32(values: np.ndarray) -> Float[Array, "..."]:
+    return to_device(values, np.dtype(np.float32))

@@ -1,0 +1,51 @@
+"""An inverse problem in one sentence."""
+
+import numpy as np
+from jaxtyping import Float
+
+from latentuq.forward import Gain, Operator
+from latentuq.likelihood import GaussianNoise, Likelihood
+from latentuq.prior import GenerativePrior
+
+
+def explain(
+    prior: GenerativePrior, operator: Operator, noise: GaussianNoise, likelihood: Likelihood
+) -> str:
+    """Says what is observed, at what noise, and how much of the variance is model error."""
+    data, total = likelihood.data, int(np.prod(operator.output_shape))
+    counted = np.asarray(data.counted)
+    count = int(counted.sum())
+    if not count:
+        return f"None of the {total} data is observed, so the posterior is the prior."
+    noise_variance = data.noise.variance(counted.shape)[counted]
+    model_variance = np.asarray(likelihood.model_variance, np.float64)[counted]
+    share = model_variance.sum() / (model_variance.sum() + noise_variance.sum())
+    values = np.asarray(data.y)[counted]
+    return (
+        f"An image of {show_size(prior.shape)} pixels is {_how_seen(operator, count == total)}:"
+        f" {count} of {total} data are observed, with values from {values.min():.3g} to"
+        f" {values.max():.3g} and {_noise_in_words(noise, noise_variance)}. Given u, the"
+        f" generator's error adds a standard deviation of"
+        f" {np.sqrt(model_variance.mean()):.3g}, {share:.0%} of the variance. The unknown u"
+        f" has {prior.dim} dimensions."
+    )
+
+
+def show_size(shape: tuple[int, ...]) -> str:
+    """Writes a shape as 28 x 28."""
+    return " x ".join(map(str, shape))
+
+
+def _how_seen(operator: Operator, whole: bool) -> str:
+    if isinstance(operator, Gain) and np.all(np.asarray(operator.gain) == 1):
+        return "observed as a whole" if whole else "observed directly"
+    return f"seen through {operator!r}"
+
+
+def _noise_in_words(noise: GaussianNoise, variance: Float[np.ndarray, " observed"]) -> str:
+    low, high = np.sqrt([variance.min(), variance.max()])
+    if high == 0:
+        return "no noise"
+    kind = "independent" if noise.factor is None else "correlated"
+    level = f"{low:.3g} to {high:.3g}" if high > 1.0001 * low else f"{low:.3g}"
+    return f"{kind} noise of standard deviation {level}"

@@ -1,0 +1,86 @@
+"""`python -m studies`: the one way in, from any folder."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from studies import inference, priors, references, reports
+from studies.__main__ import MEASURED
+from studies.pages import RESULTS, ROOT, section, table, write_page
+
+
+def run(*arguments, cwd):
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    done = subprocess.run(
+        [sys.executable, "-m", "studies", *arguments],
+        cwd=cwd,
+        env=os.environ | {"PYTHONPATH": path, "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_the_studies_are_listed_with_a_sentence_each(tmp_path):
+    code, out, _ = run(cwd=tmp_path)
+    assert code == 0
+    for name in (*MEASURED, "bench", "calibration", "reproduce", "classifier"):
+        assert f" {name} " in out
+    for sentence in MEASURED.values():
+        assert sentence in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nonsense"], "No such command 'nonsense'"),
+        (["bench", "--methods", "magic"], "There is no 'magic' to compare; there are latentuq,"),
+        (["bench", "--corruptions", "fog"], "There is no 'fog' to compare; there are sparse95,"),
+        (["bench", "--references", "nowhere"], "There is no file nowhere."),
+        (["bench", "--write", "-o", "nowhere"], "nowhere/bench.json is not a file of saved"),
+        (["calibration", "--write", "-o", "."], "There are no rows of a study"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_exit_code_2(arguments, message, tmp_path):
+    code, out, err = run(*arguments, cwd=tmp_path)
+    assert code == 2
+    assert out == ""
+    assert err.startswith(f"studies: {message}")
+    assert len(err.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_page_is_written_from_what_was_measured(tmp_path):
+    shutil.copy(RESULTS / "bench.json", tmp_path)
+    arguments = ["--methods", "all", "--repeats", "5", "--scaling"]
+    code, out, err = run("bench", *arguments, "--write", "-o", ".", cwd=tmp_path)
+    assert code == 0, err
+    assert out == "Wrote bench.md\n"
+    written = (tmp_path / "bench.md").read_text().replace(" -o .", "")
+    assert written == (RESULTS / "bench.md").read_text()
+
+
+@pytest.mark.parametrize("study", [inference, priors, references, reports])
+def test_published_pages_say_what_was_measured(study, tmp_path):
+    from latentuq.core.cells import read_cells
+
+    name = study.__name__.removeprefix("studies.")
+    cells = read_cells(RESULTS / f"{name}.json", study.make_setup())
+    assert {*cells} == {*study.make_jobs()}
+    page = tmp_path / f"{name}.md"
+    sections, command = study.make_sections(cells), f"python -m studies {name}"
+    write_page(page, study.TITLE, command, cells.values(), sections)
+    assert page.read_text() == (RESULTS / page.name).read_text()
+
+
+def test_a_section_without_rows_is_left_out(tmp_path):
+    assert section("Title", "before", ["a"], [], "after") == ""
+    whole = section("Title", "", ["a", "b"], [["1", "2"]], "after")
+    assert whole == f"## Title\n\n{table(['a', 'b'], [['1', '2']])}\n\nafter"
+    path = tmp_path / "page.md"
+    write_page(path, "Page", "a command", [{"commit": "c1"}], ["", whole])
+    head = "# Page\n\nWritten by `a command` from [page.json](page.json) (commit c1)."
+    assert path.read_text() == f"{head}\n\n{whole}\n"
