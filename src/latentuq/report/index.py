@@ -17,9 +17,9 @@ class Entry(NamedTuple):
     """A report in the index.
 
     Attributes:
-        name: The heading, and the folder of the report.
-        summary: One sentence about the problem.
-        note: Sentences about the answer.
+        name: The heading, and the name of the report's folder.
+        summary: A sentence on the problem.
+        note: A sentence on the answer.
         verdict: How far to trust the answer.
         content: What the report shows.
     """
@@ -35,9 +35,9 @@ def make_index(title: str, introduction: str, entries: Sequence[Entry]) -> str:
     """The page: data, most probable image, mean, standard deviation, truth and modes of each.
 
     Args:
-        title: The heading of the page.
-        introduction: A paragraph about all reports.
-        entries: The reports.
+        title: The title of the page.
+        introduction: The paragraph below it.
+        entries: The reports, in the order of the page.
     """
     rows = "".join(_row(entry) for entry in entries)
     return wrap(title, f"<p>{html.escape(introduction)}</p>{rows}")
