@@ -58,48 +58,35 @@ def assign(
     modes of the probes that it is responsible for; modes that only probes found join the answer.
     """
     components = proposal.mixture.components
-    order = list(fits)
-    if not order:
+    if not fits:
         return _without_modes(target, found, draws, components)
-    if not len(probes.points):
+    late = sorted({int(basin) for basin in probes.basins if basin >= 0} - set(fits))
+    order = [*fits, *late]
+    modes = tuple(probes.state.modes[index] for index in order)
+    if len(probes.points):
+        hits = probes.basins[:, None] == np.array(order)
+        responsible = responsibilities(proposal.mixture, probes.points)
+        seen = probes.worth * (responsible.T @ hits)
+        # A component that no probe speaks for goes to the mode in whose Gaussian it lies.
+        guess = _nearest_mode(np.asarray(proposal.mixture.means), modes)
+        number = seen.sum(axis=1) + 0.1
+        shares = (seen + 0.1 * guess) / number[:, None]
+    else:
+        number = np.full(components, np.inf)
         shares = np.eye(components, len(order))
         shares[len(order) :, 0] = 1
-        exact = np.full(components, np.inf)
-        return _membership(found.modes, order, fits, shares, exact, found, probes)
-    order += sorted({int(basin) for basin in probes.basins if basin >= 0} - set(order))
-    hits = probes.basins[:, None] == np.array(order)
-    responsible = responsibilities(proposal.mixture, probes.points)
-    seen = probes.worth * (responsible.T @ hits)
-    number = seen.sum(axis=1)
-    # A component that no probe speaks for goes to the mode in whose Gaussian it lies.
-    modes = probes.state.modes
-    guess = _nearest_mode(np.asarray(proposal.mixture.means), [modes[index] for index in order])
-    shares = (seen + 0.1 * guess) / (number + 0.1)[:, None]
-    return _membership(modes, order, fits, shares, number + 0.1, found, probes)
-
-
-def _membership(
-    modes: tuple[Mode, ...],
-    order: list[int],
-    fits: dict[int, EL2OFit],
-    shares: Float[np.ndarray, "components modes"],
-    number: Float[np.ndarray, " components"],
-    found: SearchState,
-    probes: Probes,
-) -> Membership:
-    chosen = tuple(modes[index] for index in order)
     means = [np.asarray(fit.mean) for fit in fits.values()]
     factors = [np.asarray(fit.factor) for fit in fits.values()]
-    for mode in chosen[len(fits) :]:
+    for mode in modes[len(fits) :]:
         means.append(mode.point)
         factors.append(np.linalg.cholesky(np.linalg.inv(mode.hessian)))
+    values = [float(fit.value) for fit in fits.values()]
     place = {mode: rank for rank, mode in enumerate(order)}
     return Membership(
-        chosen,
+        modes,
         np.array(means),
         np.array(factors),
-        tuple(float(fit.value) for fit in fits.values())
-        + (float("nan"),) * (len(order) - len(fits)),
+        (*values, *[float("nan")] * len(late)),
         shares,
         number,
         np.array([place.get(int(basin), -1) for basin in found.basins], int),
@@ -129,7 +116,7 @@ def _without_modes(
 
 
 def _nearest_mode(
-    points: Float[np.ndarray, "n dim"], modes: list[Mode]
+    points: Float[np.ndarray, "n dim"], modes: tuple[Mode, ...]
 ) -> Float[np.ndarray, "n modes"]:
     """Finds the mode whose Laplace density is the highest, as one-hot rows."""
     log_terms = []
