@@ -76,7 +76,7 @@ def assemble(
 ) -> Inference:
     """Weighs the modes, heaviest first, and writes the verdict."""
     dtype = draws.draws.dtype
-    weights, errors = weigh(proposal, draws, membership)
+    weights, errors = _weigh_modes(proposal, draws, membership)
     order = np.argsort(-np.nan_to_num(weights), kind="stable")
     weights, errors = weights[order], errors[order]
     # The last place is that of no mode, which the index -1 picks.
@@ -86,12 +86,14 @@ def assemble(
     # What ended nowhere may belong to any of the modes: the spread of a uniform share.
     errors = np.hypot(errors, probes.lost / np.sqrt(12))
     starts = np.bincount(basins[basins >= 0], minlength=len(order))
+    modes = [membership.modes[index] for index in order]
+    gaussians = [membership.gaussians[index] for index in order]
     diagnostics = Diagnostics(
         khat=float(draws.khat),
         khat_limit=GAUSSIAN_KHAT if preview else khat_threshold(len(draws.draws)),
         ess=float(draws.ess),
         draws=len(draws.draws),
-        el2o=tuple(membership.el2o[index] for index in order),
+        el2o=tuple(float(gaussian.value) for gaussian in gaussians),
         missed_mass=float(np.sum(np.nan_to_num(weights)[starts <= 1])),
         new_basin_chance=found.new_basin_chance,
         rounds=climbs,
@@ -108,7 +110,6 @@ def assemble(
         preview=preview,
     )
     verdict = Verdict(computed)
-    modes = [membership.modes[index] for index in order]
     points = to_device(np.array([mode.point for mode in modes]), dtype)
     clock.stage("certify", "certified", str(verdict), points, to_device(weights, dtype))
     return Inference(
@@ -116,8 +117,8 @@ def assemble(
         log_densities=to_device([-mode.value for mode in modes], dtype),
         weights=to_device(weights, dtype),
         weight_errors=to_device(errors, dtype),
-        means=to_device(membership.means[order], dtype),
-        factors=to_device(membership.factors[order], dtype),
+        means=to_device(np.array([gaussian.mean for gaussian in gaussians]), dtype),
+        factors=to_device(np.array([gaussian.factor for gaussian in gaussians]), dtype),
         proposal=proposal,
         membership=to_device(membership.shares[:, order], dtype),
         draws=jax.tree.map(to_device, draws),
@@ -130,7 +131,7 @@ def assemble(
     )
 
 
-def weigh(
+def _weigh_modes(
     proposal: Defensive, draws: WeightedDraws, membership: Membership
 ) -> tuple[Float[np.ndarray, " modes"], Float[np.ndarray, " modes"]]:
     """Computes the posterior mass of each mode and its standard error."""

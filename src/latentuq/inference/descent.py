@@ -14,8 +14,8 @@ from latentuq.core.compilation import bounded_jit
 from latentuq.core.cores import on_cores
 from latentuq.inference.target import Target
 
-GROUPS = 2
-"""The number of groups of starts that descend at the same time."""
+# The number of groups of starts that descend at the same time.
+_GROUPS = 2
 
 
 class LocalModel(NamedTuple):
@@ -275,18 +275,20 @@ def descend_groups(
     starts: Float[np.ndarray, "starts dim"],
     betas: Float[np.ndarray, " starts"],
     limits: Limits,
-    size: int,
+    usual: int,
 ) -> Ends:
     """Descends from all starts in groups, at the same time if there are cores.
 
-    A group is padded to a multiple of `size` starts, so that little is compiled twice; the other
-    arguments are those of `descend`.
+    Groups are padded to the size that those of `usual` starts have, so that little is compiled
+    twice; the other arguments are those of `descend`.
     """
-    groups = np.array_split(np.arange(len(starts)), min(GROUPS, len(starts)))
+    size = usual // _GROUPS
+    groups = np.array_split(np.arange(len(starts)), min(_GROUPS, len(starts)))
 
     def descend_group(group: Int[np.ndarray, " members"]) -> Ends:
-        rows = [to_device(padded(each[group], size), target.dtype) for each in (starts, betas)]
-        return descend(model_fn, target, *rows, limits, to_device(len(group)))
+        points = to_device(padded(starts[group], size), target.dtype)
+        first_betas = to_device(padded(betas[group], size), target.dtype)
+        return descend(model_fn, target, points, first_betas, limits, to_device(len(group)))
 
     parts = on_cores(descend_group, groups)
 

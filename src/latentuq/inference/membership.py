@@ -1,5 +1,6 @@
 """Which mode each component of a proposal belongs to."""
 
+import math
 from functools import partial
 from typing import NamedTuple
 
@@ -8,6 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from latentuq.core.arrays import to_device
 from latentuq.core.batches import in_chunks
 from latentuq.inference.el2o import EL2OFit
 from latentuq.inference.importance import WeightedDraws
@@ -21,10 +23,8 @@ class Membership(NamedTuple):
 
     Attributes:
         modes: All modes that the answer names.
-        means: The mean of each mode's Gaussian, which is EL2O's, or Laplace's for a mode that the
-            probes found.
-        factors: The lower Cholesky factors of the Gaussians' covariances.
-        el2o: The EL2O value of each Gaussian, NaN for Laplace's.
+        gaussians: The Gaussian of each mode, which is Laplace's for a mode that the probes found;
+            its EL2O value is then NaN.
         shares: The share of each component that belongs to each mode; rows sum to one.
         probes: The effective number of probes behind each row of `shares`, inf where it is exact.
         basins: The index into `modes` of each start of the search, -1 for none.
@@ -34,9 +34,7 @@ class Membership(NamedTuple):
     """
 
     modes: tuple[Mode, ...]
-    means: Float[np.ndarray, "modes dim"]
-    factors: Float[np.ndarray, "modes dim dim"]
-    el2o: tuple[float, ...]
+    gaussians: tuple[EL2OFit, ...]
     shares: Float[np.ndarray, "components modes"]
     probes: Float[np.ndarray, " components"]
     basins: Int[np.ndarray, " starts"]
@@ -75,23 +73,21 @@ def assign(
         number = np.full(components, np.inf)
         shares = np.eye(components, len(order))
         shares[len(order) :, 0] = 1
-    means = [np.asarray(fit.mean) for fit in fits.values()]
-    factors = [np.asarray(fit.factor) for fit in fits.values()]
-    for mode in modes[len(fits) :]:
-        means.append(mode.point)
-        factors.append(np.linalg.cholesky(np.linalg.inv(mode.hessian)))
-    values = [float(fit.value) for fit in fits.values()]
+    gaussians = [*fits.values(), *map(_laplace, modes[len(fits) :])]
     place = {mode: rank for rank, mode in enumerate(order)}
     return Membership(
         modes,
-        np.array(means),
-        np.array(factors),
-        (*values, *[float("nan")] * len(late)),
+        tuple(gaussians),
         shares,
         number,
         np.array([place.get(int(basin), -1) for basin in found.basins], int),
         (probes.points, np.array([place.get(int(basin), -1) for basin in probes.basins], int)),
     )
+
+
+def _laplace(mode: Mode) -> EL2OFit:
+    factor = np.linalg.cholesky(np.linalg.inv(mode.hessian))
+    return EL2OFit(*map(to_device, (mode.point, factor, math.nan, mode.log_mass)))
 
 
 def _without_modes(
@@ -100,13 +96,11 @@ def _without_modes(
     """Lets the highest draw stand for the answer, if no minimum was found; the verdict says so."""
     best = int(np.argmax(draws.log_densities))
     point = np.asarray(draws.draws[best], np.float64)
-    eye = np.eye(target.dim)
-    mode = Mode(point, -float(draws.log_densities[best]), eye / target.scale**2, -np.inf)
+    precision = np.eye(target.dim) / target.scale**2
+    mode = Mode(point, -float(draws.log_densities[best]), precision, -np.inf)
     return Membership(
         (mode,),
-        point[None],
-        target.scale * eye[None],
-        (float("nan"),),
+        (_laplace(mode),),
         np.ones((components, 1)),
         np.full(components, np.inf),
         np.full(len(found.values), -1),

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 
 from latentuq.core.arrays import to_device
 from latentuq.core.batches import padded
-from latentuq.inference.descent import GROUPS, Ends, Limits, descend_groups, newton
+from latentuq.inference.descent import Ends, Limits, descend_groups, newton
 from latentuq.inference.target import Counts, Target, log_densities
 
 MOST_POLISHED = 16
@@ -167,8 +167,7 @@ def _minimum(target: Target, ends: Ends, index: int) -> tuple[list[Mode], Counts
 
 def _newton(target: Target, points: Float[np.ndarray, "n dim"]) -> Ends:
     """Descends by Newton's method from a few points."""
-    size = MOST_POLISHED // GROUPS
-    return descend_groups(newton, target, points, np.ones(len(points)), _LIMITS, size)
+    return descend_groups(newton, target, points, np.ones(len(points)), _LIMITS, MOST_POLISHED)
 
 
 def _distance(gap, first, second) -> float:

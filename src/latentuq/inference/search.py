@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from latentuq.core.arrays import to_device
 from latentuq.core.randomness import host_generator
-from latentuq.inference.descent import GROUPS, Ends, Limits, descend_groups, gauss_newton, newton
+from latentuq.inference.descent import Ends, Limits, descend_groups, gauss_newton, newton
 from latentuq.inference.importance import (
     WeightedDraws,
     effective_sample_size,
@@ -245,7 +245,7 @@ def _descend(
     least_squares = target.residual_fn is not None
     limits = _LIMITS._replace(tolerance=_ARRIVED_DECREMENT) if least_squares else _LIMITS
     model_fn = gauss_newton if least_squares else newton
-    ends = descend_groups(model_fn, target, starts, betas, limits, ROUND_STARTS // GROUPS)
+    ends = descend_groups(model_fn, target, starts, betas, limits, ROUND_STARTS)
     evaluations = int(ends.evaluations)
     if not least_squares:
         return ends, Counts(hessians=evaluations)

@@ -117,7 +117,8 @@ class Target(eqx.Module):
     def log_reference(self, u: Arrays) -> Arrays:
         """Computes ln N(u; 0, scale^2 I) for any batch of u, of NumPy or of JAX."""
         log_constant = self.dim * (math.log(self.scale) + 0.5 * math.log(2 * math.pi))
-        return -0.5 * ((u / self.scale) ** 2).sum(axis=-1) - log_constant
+        numpy = u.__array_namespace__()
+        return -0.5 * numpy.sum((u / self.scale) ** 2, axis=-1) - log_constant
 
     def sample_reference(self, key: Key[Array, ""], n: int) -> Float[Array, "n dim"]:
         """Makes independent draws of the reference."""

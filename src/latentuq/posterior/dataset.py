@@ -201,10 +201,11 @@ def _axes(dimensions: int) -> tuple[str, ...]:
 def _read_diagnostics(root: "xarray.Dataset") -> Diagnostics:
     attributes = root.attrs
     stages = [name for name in attributes if name.startswith("seconds_")]
+    optional: Any = {name: float(attributes[name]) for name in _OPTIONAL if name in attributes}
     return Diagnostics(
         **{name: float(attributes[name]) for name in _FLOATS},
         **{name: int(attributes[name]) for name in _INTEGERS},
-        **{name: float(attributes[name]) for name in _OPTIONAL if name in attributes},
+        **optional,
         el2o=tuple(root["el2o"].values.tolist()),
         counts=Counts(**{name: int(attributes[name]) for name in _COUNTS}),
         seconds={name.removeprefix("seconds_"): float(attributes[name]) for name in stages},

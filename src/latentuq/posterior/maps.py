@@ -23,7 +23,7 @@ _MOST_NUMBERS = 2**25
 
 
 class ImageMaps(NamedTuple):
-    """Mean and standard deviation of every pixel of x, and its draws in ascending order."""
+    """The mean and the standard deviation of every pixel of x, and its draws, ascending."""
 
     mean: Float[np.ndarray, "*shape"]
     std: Float[np.ndarray, "*shape"]

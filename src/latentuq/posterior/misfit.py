@@ -32,8 +32,8 @@ def predictive_p_value(inference: Inference, problem: InverseProblem) -> float |
     If N(y; A g(u), C) made the data, (u, y) is a draw of it, and the sum follows chi-squared with
     as many degrees as there are data and dimensions. A bad fit shows in the chi-squared of the
     data; data that can be fitted, but only by something that the prior calls impossible, in u.u. An
-    inflated model error makes the sum smaller than that, and alarms rarer. None if no draw has any
-    weight.
+    inflated model error makes the sum smaller than that, and alarms rarer. There is no
+    p-value if no draw has any weight.
     """
     degrees = np.count_nonzero(problem.observed) + problem.dim
     log_weights = np.asarray(inference.draws.log_weights, np.float64)

@@ -175,8 +175,8 @@ class Posterior:
     ) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
         """Computes the posterior mean of fn(u), a number or an array, and its standard error.
 
-        All weighted draws are used, so this beats an average over `sample`. NaN if no draw has any
-        weight.
+        All weighted draws are used, so this beats an average over `sample`. Both are NaN if no
+        draw has any weight.
         """
         values = self._over_batch(fn, self.draws)
         mean, error = expectation(values, self.log_weights)
