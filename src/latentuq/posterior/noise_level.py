@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from latentuq.core.arrays import read_real
 from latentuq.core.errors import UserError
 from latentuq.forward import Operator
 from latentuq.likelihood.noise import GaussianNoise
@@ -69,7 +70,7 @@ def estimate_noise(
     """
     # Evidences of different levels compare only if each is a density of the data.
     prior = prior.with_gaussian_error() if isinstance(prior, GenerativePrior) else prior
-    seen = np.asarray(y)[np.isfinite(y)]
+    seen = np.asarray(y)[np.isfinite(read_real(y, "y"))]
     spread = float(np.std(seen)) if seen.size else 0.0
     if not spread > 0:
         raise UserError("The level of the noise cannot be estimated: the data do not vary.")
