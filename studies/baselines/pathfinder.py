@@ -23,7 +23,7 @@ from jaxtyping import Array, Float, Int, Key
 from latentuq import UserError
 from latentuq.core.compilation import bounded_jit
 from latentuq.core.randomness import host_generator
-from latentuq.inference.importance import Evaluated, draw, systematic_index, weigh
+from latentuq.inference.importance import draw, systematic_index, weigh
 from latentuq.inference.mixture import Mixture, lower_factor, normal_draws
 from latentuq.inference.result import Counts
 from latentuq.inference.target import Target, log_densities
@@ -93,7 +93,7 @@ def pathfinder(
     mixture = _pool(fits)
     points = timer.run(draw, weigh_key, mixture, proposals)
     values = timer.run(log_densities, target.log_density, points)
-    weighted = weigh(Evaluated(points, values, timer.run(log_densities, mixture.log_prob, points)))
+    weighted = weigh(points, values, timer.run(log_densities, mixture.log_prob, points))
     index = systematic_index(host_generator(resample_key), weighted.log_weights, draws)
     taken = np.asarray(fits.iterations)
     # blackjax estimates an ELBO of its own, from a single draw at each point.

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Key
 
 from latentuq import Posterior
 from latentuq.inference.em import fit_mixture
-from latentuq.inference.importance import Evaluated, importance_sample, mode_weights, weigh
+from latentuq.inference.importance import expectation, importance_sample, weigh
 from latentuq.inference.mixture import Defensive, Mixture
 from latentuq.inference.pool import gather
 from latentuq.inference.refine import widened
@@ -87,5 +87,6 @@ def mode_masses(
     fitted_key, own_key = jax.random.split(key)
     pool = gather(None, fitted, importance_sample(fitted_key, log_density, fitted, number))
     pool = gather(pool, own, importance_sample(own_key, log_density, own, number))
-    fresh = weigh(Evaluated(pool.points, pool.log_densities, pool.log_mixture))
-    return Masses(*mode_weights(fresh, post.responsibilities(pool.points)), float(fresh.khat))
+    fresh = weigh(pool.points, pool.log_densities, pool.log_mixture)
+    weights, errors = expectation(post.responsibilities(pool.points), fresh.log_weights)
+    return Masses(weights, errors, float(fresh.khat))

@@ -49,6 +49,7 @@ def test_many_points_in_batches_equal_one_by_one():
         ((half, 2, None, np.inf), "scale must be a positive number, not inf"),
         ((lambda u: u, 2), r"number, not of shape \(2,\)"),
         ((lambda u: u @ jnp.ones(3), 2), r"one point of shape \(2,\)"),
+        ((lambda u: u[0] if u[1] > 0 else u[1], 2), r"fails on one point [^\n]*$"),
         ((half, 2, lambda u: u[0]), r"vector, not of shape \(\)"),
         ((half, "a"), "positive whole number, not 'a'"),
         ((half, np.nan), "positive whole number, not nan"),

@@ -5,34 +5,37 @@ import pickle
 
 import pytest
 
+from latentuq.inference.answer import judge_computation
 from latentuq.inference.causes import Cause
-from latentuq.inference.verdict import (
-    Mark,
-    Measurements,
-    Reason,
-    Verdict,
-    judge_computation,
-    show_p_value,
-)
+from latentuq.inference.result import Counts, Diagnostics
+from latentuq.inference.verdict import Mark, Reason, Verdict, show_p_value
 
-GOOD = Measurements(
+GOOD = Diagnostics(
     khat=0.3,
     khat_limit=0.7,
     ess=5000.0,
-    evidence_error=0.01,
-    starts=32,
-    found_mode=True,
+    draws=8192,
+    el2o=(0.1,),
     missed_mass=0.01,
-    lost=0.0,
+    new_basin_chance=0.0,
     rounds=0,
-    preview=False,
+    counts=Counts(),
+    forward_equivalents=0,
 )
 MISFIT = Mark((Reason(Cause.MISFIT, {"p_value": 1e-9, "limit": 0.02}),))
 FITS = Mark((Reason(Cause.FITS, {"p_value": 0.4}),))
 
 
-def judge(**changes):
-    return Verdict(judge_computation(GOOD._replace(**changes)))
+def judge(fit=None, *, evidence_error=0.01, found_mode=True, lost=0.0, preview=False, **changes):
+    computed = judge_computation(
+        dataclasses.replace(GOOD, **changes),
+        evidence_error=evidence_error,
+        starts=32,
+        found_mode=found_mode,
+        lost=lost,
+        preview=preview,
+    )
+    return Verdict(computed) if fit is None else Verdict(computed, fit)
 
 
 @pytest.mark.parametrize(
@@ -86,13 +89,12 @@ def test_all_that_failed_is_told_and_the_gravest_first():
     ("fit", "reliable"), [(None, True), (FITS, True), (MISFIT, False)], ids=["none", "ok", "bad"]
 )
 def test_reliable_is_computed_ok_and_fit_not_bad(fit, reliable):
-    marks = {} if fit is None else {"fit": fit}
-    assert Verdict(judge_computation(GOOD), **marks).reliable == reliable
-    assert not Verdict(judge_computation(GOOD._replace(khat=0.9)), **marks).reliable
+    assert judge(fit).reliable == reliable
+    assert not judge(fit, khat=0.9).reliable
 
 
 def test_a_reliable_verdict_says_both_why_and_how_it_fits():
-    verdict = Verdict(judge_computation(GOOD), FITS)
+    verdict = judge(FITS)
     assert str(verdict) == (
         "reliable: independent draws confirm these probabilities, and the data look like what the"
         " model makes."
@@ -105,7 +107,7 @@ def test_a_reliable_verdict_says_both_why_and_how_it_fits():
 
 
 def test_the_misfit_comes_before_other_reasons():
-    verdict = Verdict(judge_computation(GOOD._replace(khat=0.9)), MISFIT)
+    verdict = judge(MISFIT, khat=0.9)
     assert str(verdict) == (
         f"unreliable: {Cause.MISFIT.clause}; besides, {Cause.HEAVY_TAIL.clause}."
     )

@@ -1,7 +1,6 @@
 """The level of the noise that a linear Gaussian problem tells: the evidence is known exactly."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
@@ -66,7 +65,9 @@ def test_data_without_noise_only_bound_it():
     assert "or less" in str(level)
 
 
-def test_data_that_do_not_vary_are_refused():
-    y = np.full(SHAPE, 0.5)
-    with pytest.raises(lu.UserError, match="do not vary"):
-        lu.estimate_noise(jax.random.key(0), linear_prior(0.1), lu.Gain(1.0), jnp.asarray(y))
+@pytest.mark.parametrize(
+    ("y", "message"), [(np.full(SHAPE, 0.5), "do not vary"), ("dark", "y must be made of real")]
+)
+def test_data_that_say_nothing_are_refused(y, message):
+    with pytest.raises(lu.UserError, match=message):
+        lu.estimate_noise(jax.random.key(0), linear_prior(0.1), lu.Gain(1.0), y)

@@ -238,8 +238,8 @@ class TestDensity:
         np.testing.assert_allclose(shares[0, 1], [0.5, 0.5], rtol=1e-6)
         assert shares[1, 0, 1] > 0.999
 
-    def test_points_of_the_wrong_size_are_refused(self, post):
-        for wrong in (np.zeros(DIM + 1), 0.0, np.zeros((0, DIM))):
+    def test_points_that_do_not_fit_are_refused(self, post):
+        for wrong in (np.zeros(DIM + 1), 0.0, np.zeros((0, DIM)), "far", None):
             with pytest.raises(UserError, match="u "):
                 post.log_prob(wrong)
 

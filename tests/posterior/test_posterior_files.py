@@ -21,8 +21,8 @@ from latentuq.core.errors import UserError
 from latentuq.forward import LinearOperator, Mask
 from latentuq.likelihood.noise import GaussianNoise
 from latentuq.posterior import load_posterior, make_posterior
-from latentuq.posterior.dataset import SavedImages
-from latentuq.posterior.posterior import LEVELS
+from latentuq.posterior.dataset import LEVELS
+from latentuq.posterior.maps import SavedImages
 from latentuq.problem import InverseProblem
 from studies.exact import linear_prior
 

@@ -1,5 +1,6 @@
 """The last step of the inference: modes weighed and sorted, the certificate, the verdict."""
 
+import math
 import time
 from collections.abc import Callable
 
@@ -8,7 +9,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from latentuq.core.arrays import to_device
-from latentuq.inference.importance import WeightedDraws, khat_threshold, mode_weights
+from latentuq.inference.causes import Cause
+from latentuq.inference.importance import WeightedDraws, expectation, khat_threshold
 from latentuq.inference.membership import Membership, responsibilities
 from latentuq.inference.mixture import Defensive
 from latentuq.inference.modes import SearchState
@@ -20,10 +22,18 @@ from latentuq.inference.result import (
     Progress,
     SearchRecord,
 )
-from latentuq.inference.verdict import Measurements, Verdict, judge_computation
+from latentuq.inference.verdict import Mark, Reason, Verdict
 
 GAUSSIAN_KHAT = 0.3
 """Above it Gaussians were seen to miss up to 30 % of the mass, in tails that no draw reached."""
+
+# The fewest independent draws that an answer may be worth, the largest mass in modes that at most
+# one start found, the largest share of followed draws that end in no mode, and the largest standard
+# error of ln evidence.
+_FEWEST_DRAWS = 100
+_MOST_MISSED = 0.05
+_MOST_LOST = 0.25
+_LARGEST_ERROR = 0.5
 
 
 class Clock:
@@ -66,7 +76,7 @@ def assemble(
 ) -> Inference:
     """Weighs the modes, heaviest first, and writes the verdict."""
     dtype = draws.draws.dtype
-    weights, errors = weigh(proposal, draws, membership)
+    weights, errors = _weigh_modes(proposal, draws, membership)
     order = np.argsort(-np.nan_to_num(weights), kind="stable")
     weights, errors = weights[order], errors[order]
     # The last place is that of no mode, which the index -1 picks.
@@ -76,22 +86,30 @@ def assemble(
     # What ended nowhere may belong to any of the modes: the spread of a uniform share.
     errors = np.hypot(errors, probes.lost / np.sqrt(12))
     starts = np.bincount(basins[basins >= 0], minlength=len(order))
-    missed = float(np.sum(np.nan_to_num(weights)[starts <= 1]))
-    khat_limit = GAUSSIAN_KHAT if preview else khat_threshold(len(draws.draws))
-    measured = Measurements(
+    modes = [membership.modes[index] for index in order]
+    gaussians = [membership.gaussians[index] for index in order]
+    diagnostics = Diagnostics(
         khat=float(draws.khat),
-        khat_limit=khat_limit,
+        khat_limit=GAUSSIAN_KHAT if preview else khat_threshold(len(draws.draws)),
         ess=float(draws.ess),
+        draws=len(draws.draws),
+        el2o=tuple(float(gaussian.value) for gaussian in gaussians),
+        missed_mass=float(np.sum(np.nan_to_num(weights)[starts <= 1])),
+        new_basin_chance=found.new_basin_chance,
+        rounds=climbs,
+        counts=counts,
+        forward_equivalents=counts.forward_equivalents(proposal.mixture.dim),
+        seconds=clock.seconds,
+    )
+    computed = judge_computation(
+        diagnostics,
         evidence_error=float(draws.log_evidence_error),
         starts=len(found.values),
         found_mode=membership.minima,
-        missed_mass=missed,
         lost=probes.lost,
-        rounds=climbs,
         preview=preview,
     )
-    verdict = Verdict(judge_computation(measured))
-    modes = [membership.modes[index] for index in order]
+    verdict = Verdict(computed)
     points = to_device(np.array([mode.point for mode in modes]), dtype)
     clock.stage("certify", "certified", str(verdict), points, to_device(weights, dtype))
     return Inference(
@@ -99,8 +117,8 @@ def assemble(
         log_densities=to_device([-mode.value for mode in modes], dtype),
         weights=to_device(weights, dtype),
         weight_errors=to_device(errors, dtype),
-        means=to_device(membership.means[order], dtype),
-        factors=to_device(membership.factors[order], dtype),
+        means=to_device(np.array([gaussian.mean for gaussian in gaussians]), dtype),
+        factors=to_device(np.array([gaussian.factor for gaussian in gaussians]), dtype),
         proposal=proposal,
         membership=to_device(membership.shares[:, order], dtype),
         draws=jax.tree.map(to_device, draws),
@@ -108,31 +126,19 @@ def assemble(
             to_device(-found.values, dtype), to_device(basins), to_device(found.independent)
         ),
         probes=probes,
-        diagnostics=Diagnostics(
-            khat=float(draws.khat),
-            khat_limit=khat_limit,
-            ess=float(draws.ess),
-            draws=len(draws.draws),
-            el2o=tuple(membership.el2o[index] for index in order),
-            missed_mass=missed,
-            new_basin_chance=found.new_basin_chance,
-            rounds=climbs,
-            counts=counts,
-            forward_equivalents=counts.forward_equivalents(proposal.mixture.dim),
-            seconds=dict(clock.seconds),
-        ),
+        diagnostics=diagnostics,
         verdict=verdict,
     )
 
 
-def weigh(
+def _weigh_modes(
     proposal: Defensive, draws: WeightedDraws, membership: Membership
 ) -> tuple[Float[np.ndarray, " modes"], Float[np.ndarray, " modes"]]:
     """Computes the posterior mass of each mode and its standard error."""
     by_component = responsibilities(proposal.mixture, np.asarray(draws.draws))
     shares = membership.shares
-    weights, errors = mode_weights(draws, by_component @ shares)
-    masses, _ = mode_weights(draws, by_component)
+    weights, errors = expectation(by_component @ shares, draws.log_weights)
+    masses, _ = expectation(by_component, draws.log_weights)
     # Shares that were counted on probes carry the error of that count: of a count that agrees on
     # one mode, too, unless it is exact.
     probes = membership.probes[:, None]
@@ -141,3 +147,47 @@ def weigh(
     smooth = np.where(known, shares, (number * shares + 1 / shares.shape[1]) / (number + 1))
     counting = (masses**2) @ (smooth * (1 - smooth) / probes)
     return weights, np.sqrt(errors**2 + np.maximum(counting, 0))
+
+
+def judge_computation(
+    diagnostics: Diagnostics,
+    *,
+    evidence_error: float,
+    starts: int,
+    found_mode: bool,
+    lost: float,
+    preview: bool,
+) -> Mark:
+    """Makes the mark `computed`: is this the posterior?
+
+    Args:
+        diagnostics: The numbers of the certificate.
+        evidence_error: The standard error of ln evidence.
+        starts: The number of starts of the search.
+        found_mode: Whether the search found a mode at all.
+        lost: The share of the posterior draws that were followed and ended in no mode.
+        preview: Whether refining was not allowed.
+    """
+    khat, limit, ess = diagnostics.khat, diagnostics.khat_limit, diagnostics.ess
+    missed = {"missed_mass": diagnostics.missed_mass, "starts": starts}
+    if ess == 0 or not math.isfinite(ess):
+        return Mark((Reason(Cause.DENSITY_ZERO),))
+    if not found_mode:
+        return Mark((Reason(Cause.NO_MODE, {"starts": starts}),))
+    reasons = []
+    if not khat <= limit:
+        # A tail that could not be fitted may be as heavy as any.
+        tail = {"khat": math.inf if math.isnan(khat) else khat, "limit": limit}
+        cause = Cause.PREVIEW_ONLY if preview else Cause.HEAVY_TAIL
+        reasons.append(Reason(cause, tail | {"rounds": diagnostics.rounds}))
+    if ess < _FEWEST_DRAWS:
+        reasons.append(Reason(Cause.FEW_DRAWS, {"ess": ess, "limit": _FEWEST_DRAWS}))
+    if evidence_error > _LARGEST_ERROR:
+        error = {"error": evidence_error, "limit": _LARGEST_ERROR}
+        reasons.append(Reason(Cause.EVIDENCE_UNCERTAIN, error))
+    if lost > _MOST_LOST:
+        reasons.append(Reason(Cause.DRAWS_LOST, {"lost": lost, "limit": _MOST_LOST}))
+    if diagnostics.missed_mass > _MOST_MISSED:
+        reasons.append(Reason(Cause.MODES_MISSED, missed | {"limit": _MOST_MISSED}))
+    confirmed = {"khat": khat, "limit": limit, "ess": ess} | missed
+    return Mark(tuple(reasons) or (Reason(Cause.CONFIRMED, confirmed),))

@@ -8,12 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from latentuq.core.arrays import to_device
+from latentuq.core.batches import padded
 from latentuq.core.compilation import bounded_jit
 from latentuq.core.cores import on_cores
 from latentuq.inference.target import Target
 
-GROUPS = 2
-"""The number of groups of starts that descend at the same time."""
+# The number of groups of starts that descend at the same time.
+_GROUPS = 2
 
 
 class LocalModel(NamedTuple):
@@ -267,16 +269,28 @@ def _propose(
     return vectors @ step / units, promise, 0.5 * jnp.sum(force**2 / values)
 
 
-def descend_groups(descend_fn: Callable[[Int[np.ndarray, " members"]], Ends], starts: int) -> Ends:
+def descend_groups(
+    model_fn: Callable[[Target, Float[Array, " dim"]], LocalModel],
+    target: Target,
+    starts: Float[np.ndarray, "starts dim"],
+    betas: Float[np.ndarray, " starts"],
+    limits: Limits,
+    usual: int,
+) -> Ends:
     """Descends from all starts in groups, at the same time if there are cores.
 
-    Args:
-        descend_fn: A function that descends from some starts, given by their places; what comes
-            after their ends is padding.
-        starts: The number of starts.
+    Groups are padded to the size that those of `usual` starts have, so that little is compiled
+    twice; the other arguments are those of `descend`.
     """
-    groups = np.array_split(np.arange(starts), min(GROUPS, starts))
-    parts = on_cores(descend_fn, groups)
+    size = usual // _GROUPS
+    groups = np.array_split(np.arange(len(starts)), min(_GROUPS, len(starts)))
+
+    def descend_group(group: Int[np.ndarray, " members"]) -> Ends:
+        points = to_device(padded(starts[group], size), target.dtype)
+        first_betas = to_device(padded(betas[group], size), target.dtype)
+        return descend(model_fn, target, points, first_betas, limits, to_device(len(group)))
+
+    parts = on_cores(descend_group, groups)
 
     def join(place: int) -> np.ndarray:
         pairs = zip(groups, parts, strict=True)

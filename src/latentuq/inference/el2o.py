@@ -4,7 +4,6 @@ Seljak and Yu (2019, arXiv 1901.04454); Boehm, Lanusse and Seljak (2019, arXiv 1
 """
 
 import math
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -13,8 +12,7 @@ from jaxtyping import Array, Float, Key
 
 from latentuq.core.compilation import bounded_jit
 from latentuq.inference.mixture import lower_factor, normal_draws
-
-LogDensity = Callable[[Float[Array, " dim"]], Float[Array, ""]]
+from latentuq.inference.target import LogDensity
 
 # The smallest eigenvalue of a fitted precision, relative to the largest.
 _FLOOR = 1e-5
@@ -41,48 +39,6 @@ class EL2OFit(NamedTuple):
     log_mass: Float[Array, ""]
 
 
-def el2o_objective(
-    log_q_fn: LogDensity,
-    log_density_fn: LogDensity,
-    draws: Float[Array, "n dim"],
-    log_evidence: Float[Array, ""] | float,
-    alphas: tuple[float, float, float] = (1.0, 1.0, 1.0),
-    lower_sum: bool = False,
-) -> Float[Array, ""]:
-    """The paper's objective, (1/N) sum_n alpha_n <sum [D^n ln q - D^n (ln p - ln Z)]^2>.
-
-    n = 0, 1, 2 is the order of the derivative, the inner sum runs over its entries, and N counts
-    the entries of the orders whose weight is not zero. The paper writes -ln Z as ln pbar.
-
-    Args:
-        log_q_fn: The normalised log density of the approximation at one point.
-        log_density_fn: The unnormalised log density of the target at one point.
-        draws: The points to average over.
-        log_evidence: Ln Z, the log of the integral of the target.
-        alphas: The weights of the orders 0, 1 and 2.
-        lower_sum: Whether to sum Hessian entries over j <= i, as the paper's count of terms
-            implies, instead of over all i and j.
-    """
-
-    def gap(u):
-        return log_q_fn(u) - log_density_fn(u) + log_evidence
-
-    dim = draws.shape[1]
-    kept = jnp.tri(dim, dtype=draws.dtype) if lower_sum else jnp.ones((dim, dim), draws.dtype)
-    orders = [
-        (alphas[0], 1, lambda u: gap(u) ** 2),
-        (alphas[1], dim, lambda u: jnp.sum(jax.grad(gap)(u) ** 2)),
-        (
-            alphas[2],
-            dim * (dim + 1) // 2 if lower_sum else dim**2,
-            lambda u: jnp.sum(kept * jax.hessian(gap)(u) ** 2),
-        ),
-    ]
-    included = [order for order in orders if order[0] != 0]
-    total = sum(alpha * jnp.mean(jax.vmap(term)(draws)) for alpha, _, term in included)
-    return jnp.asarray(total) / sum(count for _, count, _ in included)
-
-
 def el2o_update(
     draws: Float[Array, "n dim"],
     gradients: Float[Array, "n dim"],
@@ -90,7 +46,7 @@ def el2o_update(
     alpha: float = 0.0,
     weights: Float[Array, " n"] | None = None,
 ) -> tuple[Float[Array, " dim"], Float[Array, "dim dim"]]:
-    """The Gaussian that minimises the gradient and Hessian terms on fixed draws, in closed form.
+    """Finds the Gaussian with the least squared errors of gradients and Hessians on fixed draws.
 
     With V = cov(u), S = cov(u, grad ln p) and H the mean Hessian, its precision P solves
 

@@ -127,11 +127,7 @@ def infer(
 ) -> Inference:
     """Finds the modes of a density, weighs them, draws from it, and says how far to trust that.
 
-    Args:
-        key: The randomness.
-        target: The density.
-        budget: The name of the budget, "preview", "default" or "thorough".
-        progress: A function that is called after each stage.
+    The budget is one of `BUDGETS`, and `progress` is called after each stage.
     """
     if not isinstance(budget, str) or budget not in BUDGETS:
         raise UserError(f"The budget is one of {', '.join(BUDGETS)}, not {budget!r}.")
@@ -200,7 +196,8 @@ def _fit(key: Key[Array, ""], target: Target, found: SearchState, limits: Budget
         order = _relevant_modes(found)
         missing = [index for index in order if index not in fits]
         more, spent = _fit_modes(fit_key, target, found, missing)
-        fits = _heaviest_first({index: (fits | more)[index] for index in order})
+        fits = {index: (fits | more)[index] for index in order}
+        fits = dict(sorted(fits.items(), key=lambda item: -float(item[1].log_mass)))
         mixture = _mixture(target, list(fits.values()))
         proposal = Defensive(mixture, scale=target.scale)
         draws = importance_sample(draw_key, target.log_density, proposal, number)
@@ -211,10 +208,6 @@ def _fit(key: Key[Array, ""], target: Target, found: SearchState, limits: Budget
         found, look = _look_again(found, target, draws), look + 1
         if _relevant_modes(found) == order:
             return answer._replace(found=found)
-
-
-def _heaviest_first(fits: dict[int, EL2OFit]) -> dict[int, EL2OFit]:
-    return dict(sorted(fits.items(), key=lambda item: -float(item[1].log_mass)))
 
 
 def _fit_modes(
@@ -314,7 +307,7 @@ def _look_hot(
 ) -> SearchState:
     """Descends from draws of the tempered posterior: they lie where basins meet."""
     points = np.asarray(draws.draws)
-    log_hot = _HOT_BETA * draws.log_densities + (1 - _HOT_BETA) * target.log_references(points)
+    log_hot = _HOT_BETA * draws.log_densities + (1 - _HOT_BETA) * target.log_reference(points)
     log_weights = log_hot - draws.log_proposals
     chosen = systematic_index(host_generator(key), log_weights, ROUND_STARTS)
     return _with_discoveries(found, explore(found, target, points[chosen]))

@@ -4,8 +4,7 @@ Vehtari, Simpson, Gelman, Yao and Gabry (2024), Pareto smoothed importance sampl
 """
 
 import math
-from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -15,7 +14,8 @@ from scipy.special import softmax
 
 from latentuq.core.batches import joined
 from latentuq.core.cores import on_cores
-from latentuq.inference.target import CHUNK, log_densities
+from latentuq.inference.mixture import Defensive, Mixture
+from latentuq.inference.target import CHUNK, LogDensity, log_densities
 
 # Fewer weights than this in the tail say nothing about it.
 _FEWEST_TAIL_WEIGHTS = 5
@@ -26,16 +26,7 @@ _EQUAL_WITHIN = 0.01
 _LARGEST_SHAPE = 0.7
 
 
-class Proposal(Protocol):
-    """What importance sampling needs of a distribution."""
-
-    def sample(self, key: Key[Array, ""], n: int) -> Float[Array, "n dim"]:
-        """Independent draws."""
-        ...
-
-    def log_prob(self, u: Float[Array, " dim"]) -> Float[Array, ""]:
-        """Normalised log density of one point."""
-        ...
+Proposal = Mixture | Defensive
 
 
 class WeightedDraws(eqx.Module):
@@ -69,49 +60,27 @@ class WeightedDraws(eqx.Module):
     ess: Float[Array | np.ndarray, ""]
 
 
-class Evaluated(NamedTuple):
-    """Draws of a proposal, with ln p and ln q at each of them."""
-
-    draws: Float[ArrayLike, "n dim"]
-    log_densities: Float[ArrayLike, " n"]
-    log_proposals: Float[ArrayLike, " n"]
-
-
 def importance_sample(
     key: Key[Array, ""],
-    log_density_fn: Callable[[Float[Array, " dim"]], Float[Array, ""]],
+    log_density_fn: LogDensity,
     proposal: Proposal,
     n: int,
 ) -> WeightedDraws:
-    """Draws from a proposal and weights the draws by p / q.
+    """Makes n draws of a proposal and weights them by p / q.
 
-    Everything is compiled for one number of draws, or for n if that is less; the weights are the
-    host's work.
-
-    Args:
-        key: The randomness of the draws.
-        log_density_fn: The unnormalised log density of one point; a value that is not finite counts
-            as zero density.
-        proposal: The distribution that the draws come from.
-        n: The number of draws.
+    A value of ln p that is not finite counts as zero density. Everything is compiled for one number
+    of draws, or for n if that is less; the weights are the host's work.
     """
     chunk = min(n, CHUNK)
-    keys = [jax.random.fold_in(key, part) for part in range(-(-n // chunk))]
-    parts = on_cores(lambda key: evaluate(key, log_density_fn, proposal, chunk), keys)
-    return weigh(joined(parts, n))
 
+    def evaluate(key: Key[Array, ""]) -> tuple[Array, Array, Array]:
+        # These are three programs because in one XLA's code took two thirds longer.
+        draws = draw(key, proposal, chunk)
+        values = log_densities(log_density_fn, draws)
+        return draws, values, log_densities(proposal.log_prob, draws)
 
-def evaluate(
-    key: Key[Array, ""],
-    log_density_fn: Callable[[Float[Array, " dim"]], Float[Array, ""]],
-    proposal: Proposal,
-    n: int,
-) -> Evaluated:
-    """Draws from a proposal and evaluates both densities there."""
-    # These are three programs because in one XLA's code took two thirds longer.
-    draws = draw(key, proposal, n)
-    values = log_densities(log_density_fn, draws)
-    return Evaluated(draws, values, log_densities(proposal.log_prob, draws))
+    parts = on_cores(evaluate, [jax.random.fold_in(key, part) for part in range(-(-n // chunk))])
+    return weigh(*joined(parts, n))
 
 
 @eqx.filter_jit
@@ -120,13 +89,18 @@ def draw(key: Key[Array, ""], proposal: Proposal, n: int) -> Float[Array, "n dim
     return proposal.sample(key, n)
 
 
-def weigh(evaluated: Evaluated) -> WeightedDraws:
-    """Computes smoothed weights, the evidence and the certificate."""
-    draws, log_densities, log_proposals = map(np.asarray, evaluated)
+def weigh(
+    draws: Float[ArrayLike, "n dim"],
+    log_densities: Float[ArrayLike, " n"],
+    log_proposals: Float[ArrayLike, " n"],
+) -> WeightedDraws:
+    """Computes smoothed weights, the evidence and the certificate, from ln p and ln q at draws."""
+    draws, log_densities, log_proposals = map(np.asarray, (draws, log_densities, log_proposals))
     dtype, n = draws.dtype, len(draws)
     ratios = log_ratios(log_densities, log_proposals)
     tail = _find_tail(ratios)
-    smoothed = tail.smooth(ratios)
+    smoothed = ratios.copy()
+    smoothed[tail.members] = tail.top + np.log(tail.quantiles)
     log_sum = float(np.logaddexp.reduce(smoothed))
     unseen = tail.unseen / (tail.unseen + math.exp(log_sum - tail.top)) if tail.unseen else 0.0
     ess = effective_sample_size(ratios)
@@ -205,12 +179,6 @@ class _Tail(NamedTuple):
     quantiles: Float[np.ndarray, " size"]
     khat: float
     unseen: float
-
-    def smooth(self, log_weights: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-        """Replaces the tail of the weights."""
-        smoothed = log_weights.copy()
-        smoothed[self.members] = self.top + np.log(self.quantiles)
-        return smoothed
 
 
 def _find_tail(log_weights: Float[np.ndarray, " n"]) -> _Tail:
@@ -302,10 +270,3 @@ def expectation(
     values = np.where(weights > 0, values, 0)
     mean = np.sum(weights * values, axis=0)
     return mean, np.sqrt(np.sum((weights * (values - mean)) ** 2, axis=0))
-
-
-def mode_weights(
-    draws: WeightedDraws, responsibilities: Float[ArrayLike, "n components"]
-) -> tuple[Float[np.ndarray, " components"], Float[np.ndarray, " components"]]:
-    """Computes each mode's posterior mass, sum_s W_s rho_k(u_s), and its standard error."""
-    return expectation(responsibilities, draws.log_weights)

@@ -1,5 +1,6 @@
 """Which mode each component of a proposal belongs to."""
 
+import math
 from functools import partial
 from typing import NamedTuple
 
@@ -8,6 +9,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from latentuq.core.arrays import to_device
 from latentuq.core.batches import in_chunks
 from latentuq.inference.el2o import EL2OFit
 from latentuq.inference.importance import WeightedDraws
@@ -21,10 +23,8 @@ class Membership(NamedTuple):
 
     Attributes:
         modes: All modes that the answer names.
-        means: The mean of each mode's Gaussian, which is EL2O's, or Laplace's for a mode that the
-            probes found.
-        factors: The lower Cholesky factors of the Gaussians' covariances.
-        el2o: The EL2O value of each Gaussian, NaN for Laplace's.
+        gaussians: The Gaussian of each mode, which is Laplace's for a mode that the probes found;
+            its EL2O value is then NaN.
         shares: The share of each component that belongs to each mode; rows sum to one.
         probes: The effective number of probes behind each row of `shares`, inf where it is exact.
         basins: The index into `modes` of each start of the search, -1 for none.
@@ -34,9 +34,7 @@ class Membership(NamedTuple):
     """
 
     modes: tuple[Mode, ...]
-    means: Float[np.ndarray, "modes dim"]
-    factors: Float[np.ndarray, "modes dim dim"]
-    el2o: tuple[float, ...]
+    gaussians: tuple[EL2OFit, ...]
     shares: Float[np.ndarray, "components modes"]
     probes: Float[np.ndarray, " components"]
     basins: Int[np.ndarray, " starts"]
@@ -58,53 +56,38 @@ def assign(
     modes of the probes that it is responsible for; modes that only probes found join the answer.
     """
     components = proposal.mixture.components
-    order = list(fits)
-    if not order:
+    if not fits:
         return _without_modes(target, found, draws, components)
-    if not len(probes.points):
+    late = sorted({int(basin) for basin in probes.basins if basin >= 0} - set(fits))
+    order = [*fits, *late]
+    modes = tuple(probes.state.modes[index] for index in order)
+    if len(probes.points):
+        hits = probes.basins[:, None] == np.array(order)
+        responsible = responsibilities(proposal.mixture, probes.points)
+        seen = probes.worth * (responsible.T @ hits)
+        # A component that no probe speaks for goes to the mode in whose Gaussian it lies.
+        guess = _nearest_mode(np.asarray(proposal.mixture.means), modes)
+        number = seen.sum(axis=1) + 0.1
+        shares = (seen + 0.1 * guess) / number[:, None]
+    else:
+        number = np.full(components, np.inf)
         shares = np.eye(components, len(order))
         shares[len(order) :, 0] = 1
-        exact = np.full(components, np.inf)
-        return _membership(found.modes, order, fits, shares, exact, found, probes)
-    order += sorted({int(basin) for basin in probes.basins if basin >= 0} - set(order))
-    hits = probes.basins[:, None] == np.array(order)
-    responsible = responsibilities(proposal.mixture, probes.points)
-    seen = probes.worth * (responsible.T @ hits)
-    number = seen.sum(axis=1)
-    # A component that no probe speaks for goes to the mode in whose Gaussian it lies.
-    modes = probes.state.modes
-    guess = _nearest_mode(np.asarray(proposal.mixture.means), [modes[index] for index in order])
-    shares = (seen + 0.1 * guess) / (number + 0.1)[:, None]
-    return _membership(modes, order, fits, shares, number + 0.1, found, probes)
-
-
-def _membership(
-    modes: tuple[Mode, ...],
-    order: list[int],
-    fits: dict[int, EL2OFit],
-    shares: Float[np.ndarray, "components modes"],
-    number: Float[np.ndarray, " components"],
-    found: SearchState,
-    probes: Probes,
-) -> Membership:
-    chosen = tuple(modes[index] for index in order)
-    means = [np.asarray(fit.mean) for fit in fits.values()]
-    factors = [np.asarray(fit.factor) for fit in fits.values()]
-    for mode in chosen[len(fits) :]:
-        means.append(mode.point)
-        factors.append(np.linalg.cholesky(np.linalg.inv(mode.hessian)))
+    gaussians = [*fits.values(), *map(_laplace, modes[len(fits) :])]
     place = {mode: rank for rank, mode in enumerate(order)}
     return Membership(
-        chosen,
-        np.array(means),
-        np.array(factors),
-        tuple(float(fit.value) for fit in fits.values())
-        + (float("nan"),) * (len(order) - len(fits)),
+        modes,
+        tuple(gaussians),
         shares,
         number,
         np.array([place.get(int(basin), -1) for basin in found.basins], int),
         (probes.points, np.array([place.get(int(basin), -1) for basin in probes.basins], int)),
     )
+
+
+def _laplace(mode: Mode) -> EL2OFit:
+    factor = np.linalg.cholesky(np.linalg.inv(mode.hessian))
+    return EL2OFit(*map(to_device, (mode.point, factor, math.nan, mode.log_mass)))
 
 
 def _without_modes(
@@ -113,13 +96,11 @@ def _without_modes(
     """Lets the highest draw stand for the answer, if no minimum was found; the verdict says so."""
     best = int(np.argmax(draws.log_densities))
     point = np.asarray(draws.draws[best], np.float64)
-    eye = np.eye(target.dim)
-    mode = Mode(point, -float(draws.log_densities[best]), eye / target.scale**2, -np.inf)
+    precision = np.eye(target.dim) / target.scale**2
+    mode = Mode(point, -float(draws.log_densities[best]), precision, -np.inf)
     return Membership(
         (mode,),
-        point[None],
-        target.scale * eye[None],
-        (float("nan"),),
+        (_laplace(mode),),
         np.ones((components, 1)),
         np.full(components, np.inf),
         np.full(len(found.values), -1),
@@ -129,7 +110,7 @@ def _without_modes(
 
 
 def _nearest_mode(
-    points: Float[np.ndarray, "n dim"], modes: list[Mode]
+    points: Float[np.ndarray, "n dim"], modes: tuple[Mode, ...]
 ) -> Float[np.ndarray, "n modes"]:
     """Finds the mode whose Laplace density is the highest, as one-hot rows."""
     log_terms = []

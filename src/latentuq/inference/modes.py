@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 
 from latentuq.core.arrays import to_device
 from latentuq.core.batches import padded
-from latentuq.inference.descent import GROUPS, Ends, Limits, descend, descend_groups, newton
+from latentuq.inference.descent import Ends, Limits, descend_groups, newton
 from latentuq.inference.target import Counts, Target, log_densities
 
 MOST_POLISHED = 16
@@ -167,19 +167,7 @@ def _minimum(target: Target, ends: Ends, index: int) -> tuple[list[Mode], Counts
 
 def _newton(target: Target, points: Float[np.ndarray, "n dim"]) -> Ends:
     """Descends by Newton's method from a few points."""
-    size = MOST_POLISHED // GROUPS
-
-    def one(group: Int[np.ndarray, " members"]) -> Ends:
-        return descend(
-            newton,
-            target,
-            to_device(padded(points[group], size), target.dtype),
-            to_device(np.ones(size), target.dtype),
-            _LIMITS,
-            to_device(len(group)),
-        )
-
-    return descend_groups(one, len(points))
+    return descend_groups(newton, target, points, np.ones(len(points)), _LIMITS, MOST_POLISHED)
 
 
 def _distance(gap, first, second) -> float:
@@ -221,11 +209,7 @@ def place(
 ) -> tuple[int, Counts]:
     """Finds the index of a mode among the known ones, or their number if it is new.
 
-    Args:
-        target: The density.
-        modes: The known modes.
-        mode: The mode, which is one of them or another.
-        barrier: The lowest barrier that parts two smooth modes, in nats.
+    A barrier lower than `barrier`, in nats, does not part two smooth modes.
     """
     counts = Counts()
     distances = [_distance(mode.point - m.point, mode.hessian, m.hessian) for m in modes]

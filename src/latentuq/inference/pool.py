@@ -19,13 +19,6 @@ class Pool(NamedTuple):
     Together they are draws of the mixture of the proposals, each with its share of the draws
     (Veach and Guibas 1995): a draw that one proposal makes too rarely weighs less if another one
     makes it often.
-
-    Attributes:
-        proposals: The proposal of each batch.
-        sizes: The number of draws in each batch.
-        points: All draws.
-        log_densities: The values of ln p at the draws.
-        log_proposals: The values of every proposal's ln q at all draws.
     """
 
     proposals: tuple[Defensive, ...]

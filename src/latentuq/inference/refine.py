@@ -108,15 +108,8 @@ def climb(
     Light modes get more draws than their mass says. Weights so uneven that few draws would be left
     are tempered. The fit sees resampled draws as well, the more the better they are: a particle
     stays in its mode, so that few of them know little of what the draws know of the modes' shares.
-    Places that earlier climbs have reached fill what room is left.
-
-    Args:
-        key: The randomness of the moves and of the resampling.
-        target: The density.
-        fit: The fit so far, which guides the moves and is improved; its places serve again.
-        pool: The draws so far.
-        modes: A mixture with a component for each mode.
-        bouts: The number of bouts of moves; the places of the last one are fitted.
+    Places that earlier climbs have reached fill what room is left. `modes` has a component for each
+    mode. Of several bouts of moves, the places of the last one are fitted.
     """
     rng, (mixture, step, earlier) = host_generator(key), fit
     lifted = lift_light_modes(pool.log_weights, log_responsibilities(modes, pool.points))
@@ -169,12 +162,8 @@ def climb_counts(bouts: int) -> Counts:
 def replace_weakest(fit: Fit, gaussians: list[EL2OFit], shares: Float[np.ndarray, " new"]) -> Fit:
     """Puts Gaussians in the place of the weakest components.
 
-    Places so far are forgotten: none of them is near the Gaussians, which would count for little.
-
-    Args:
-        fit: The fit whose components are replaced.
-        gaussians: The Gaussians.
-        shares: The share of each, relative to all that the fit holds already.
+    The shares are relative to all that the fit holds already. Places so far are forgotten: none of
+    them is near the Gaussians, which would count for little.
     """
     old = fit.mixture
     log_weights, means, factors = map(np.array, (old.log_weights, old.means, old.factors))
@@ -210,11 +199,8 @@ def lift_light_modes(
     """Changes weights so that every mode that stands alone counts for the square root of its mass.
 
     A mode of a few per cent would have a handful of particles and hardly a component: its mass, and
-    its part of the evidence, would be found too small more often than not.
-
-    Args:
-        log_weights: The log weights of draws.
-        log_shares: Ln of the share that each mode has in each draw.
+    its part of the evidence, would be found too small more often than not. `log_shares` is ln of
+    the share that each mode has in each draw.
     """
     total = np.logaddexp.reduce(log_weights)
     if len(log_shares) < 2 or not np.isfinite(total):

@@ -1,4 +1,4 @@
-"""What the engine returns: plain values, without an image in sight."""
+"""What the engine returns: plain values that know nothing of images."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -38,23 +38,23 @@ class Diagnostics:
     """How far the answer can be trusted, and what it cost.
 
     Attributes:
-        khat: Shape of the tail of the importance weights of fresh draws.
+        khat: The shape of the tail of the importance weights of fresh draws.
         khat_limit: The largest k-hat that the verdict allows: 0.7, less in a preview, which refines
             nothing.
         ess: The effective number of those draws.
         draws: The number of those draws.
-        el2o: EL2O value of each mode's Gaussian; zero for a Gaussian target.
-        missed_mass: Posterior mass in modes that at most one start found: an estimate of the mass
-            of the modes that no start found.
-        new_basin_chance: Good-Turing: the chance that one more start from the prior ends in a
-            basin that none has reached.
+        el2o: The EL2O value of each mode's Gaussian; zero for a Gaussian target.
+        missed_mass: The mass in modes that at most one start found, an estimate of the mass of the
+            modes that no start found.
+        new_basin_chance: Good and Turing's estimate of the chance that one more start from the
+            prior ends in a basin that none has reached.
         rounds: The number of refinements of the proposal that were needed.
         counts: The number of evaluations of the density and its derivatives.
         forward_equivalents: The cost of these in units of one evaluation of the density.
-        seconds: Wall time of each stage, compilation included.
-        reduced_chi_squared: Chi-squared per datum at the deepest mode; None without data.
-        predictive_p_value: Chance that the model makes data and u that fit it worse than these do,
-            averaged over the posterior; None without data.
+        seconds: The wall time of each stage, compilation included.
+        reduced_chi_squared: The chi-squared per datum at the deepest mode; None without data.
+        predictive_p_value: The chance that the model makes data and u that fit it worse than these
+            do, averaged over the posterior; None without data.
     """
 
     khat: float
@@ -84,7 +84,7 @@ class SearchRecord(eqx.Module):
     """Where every start ended, for the figure of sorted minima.
 
     Attributes:
-        log_densities: Ln p at the end of each start.
+        log_densities: The value of ln p at the end of each start.
         modes: The mode that it belongs to, as an index into the result's modes; -1 for none.
         independent: Whether the start was an independent draw of the reference normal.
     """
@@ -98,9 +98,9 @@ class ProbeRecord(eqx.Module):
     """Posterior draws that were followed down to their modes.
 
     Attributes:
-        points: Where they began, equally weighted; none where every mode has a component of the
-            proposal to itself.
-        modes: Where they ended, as an index into the result's modes; -1 for none.
+        points: The places where they began, equally weighted; none if every mode has a component
+            of the proposal to itself.
+        modes: The modes where they ended, as indices into the result's modes; -1 for none.
     """
 
     points: Float[Array, "probes dim"]
@@ -114,15 +114,15 @@ class ProbeRecord(eqx.Module):
 
 
 class Inference(eqx.Module):
-    """Modes, weights, evidence, weighted draws, certificate.
+    """The answer of the engine: modes, weights, evidence, weighted draws and certificate.
 
     Attributes:
         modes: The places of the modes, the heaviest first.
-        log_densities: Ln p at the modes.
+        log_densities: The values of ln p at the modes.
         weights: The posterior mass of each mode.
         weight_errors: The standard errors of the weights.
         means: The mean of each mode's Gaussian: EL2O's, or Laplace's for a mode found late.
-        factors: Lower Cholesky factors of the Gaussians' covariances.
+        factors: The lower Cholesky factors of the Gaussians' covariances.
         proposal: The density that the draws came from.
         membership: How much of each component of the proposal's mixture belongs to each mode.
         draws: Fresh draws of the proposal with their weights, evidence and k-hat.
@@ -148,5 +148,5 @@ class Inference(eqx.Module):
 
     @property
     def map_index(self) -> int:
-        """Index of the deepest mode."""
+        """The index of the deepest mode."""
         return int(jax.numpy.argmax(self.log_densities))

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -10,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from latentuq.core.arrays import to_device
 from latentuq.core.randomness import host_generator
-from latentuq.inference.descent import Ends, Limits, descend, descend_groups, gauss_newton, newton
+from latentuq.inference.descent import Ends, Limits, descend_groups, gauss_newton, newton
 from latentuq.inference.importance import (
     WeightedDraws,
     effective_sample_size,
@@ -50,13 +49,6 @@ _PROBE_ROUNDS = 7
 _SHARE_ERROR = 0.02
 
 
-class Bank(NamedTuple):
-    """Draws of the reference with their log likelihoods ln p - ln reference."""
-
-    points: Float[np.ndarray, "bank dim"]
-    log_likelihoods: Float[np.ndarray, " bank"]
-
-
 def search(
     key: Key[Array, ""],
     target: Target,
@@ -67,22 +59,18 @@ def search(
 
     Half of the starts are independent draws of the reference. The others come from a bank of draws
     weighted by likelihood^beta, with beta so small that many of them matter: likely and diverse.
-    Half of these descend on the tempered posterior first.
-
-    Args:
-        key: The randomness of the starts.
-        target: The density.
-        rounds: The largest number of rounds.
-        report: A function that is called after each round.
+    Half of these descend on the tempered posterior first. `report` is called after each round.
     """
     bank_key, *round_keys = jax.random.split(key, rounds + 1)
-    bank = make_bank(bank_key, target)
+    bank = _draw_reference(host_generator(bank_key), target, _BANK_DRAWS)
+    log_likelihoods = log_densities_at(target.log_density, bank) - target.log_reference(bank)
+    log_likelihoods = np.where(np.isfinite(log_likelihoods), log_likelihoods, -np.inf)
     nothing = np.zeros(0)
     state = SearchState(
         (), (), nothing, nothing.astype(int), nothing.astype(bool), Counts(forwards=_BANK_DRAWS)
     )
     for round_key in round_keys:
-        starts, betas, independent = _choose_starts(round_key, target, bank)
+        starts, betas, independent = _choose_starts(round_key, target, bank, log_likelihoods)
         state = explore(state, target, starts, betas, independent)
         report(state)
         if is_settled(state):
@@ -90,29 +78,32 @@ def search(
     return state
 
 
-def make_bank(key: Key[Array, ""], target: Target) -> Bank:
-    """Draws the bank and evaluates the density on it."""
-    points = _draw_reference(host_generator(key), target, _BANK_DRAWS)
-    values = log_densities_at(target.log_density, points)
-    log_likelihoods = values - target.log_references(points)
-    return Bank(points, np.where(np.isfinite(log_likelihoods), log_likelihoods, -np.inf))
+def _choose_starts(
+    key: Key[Array, ""],
+    target: Target,
+    bank: Float[np.ndarray, "bank dim"],
+    log_likelihoods: Float[np.ndarray, " bank"],
+) -> tuple[
+    Float[np.ndarray, "starts dim"], Float[np.ndarray, " starts"], Bool[np.ndarray, " starts"]
+]:
+    """Alternates draws of the reference and members of the bank.
 
-
-def _choose_starts(key: Key[Array, ""], target: Target, bank: Bank):
-    """Alternates draws of the reference and members of the bank."""
+    Returns:
+        The starts, their inverse temperatures, and which are independent draws of the reference.
+    """
     rng, half = host_generator(key), ROUND_STARTS // 2
     beta, high = 1e-6, 1.0
     for _ in range(25):
         middle = math.sqrt(beta * high)
-        if effective_sample_size(middle * bank.log_likelihoods) >= 3 * ROUND_STARTS:
+        if effective_sample_size(middle * log_likelihoods) >= 3 * ROUND_STARTS:
             beta = middle
         else:
             high = middle
     # The largest perturbed log weights are a draw without replacement.
-    perturbed = beta * bank.log_likelihoods + rng.gumbel(size=_BANK_DRAWS)
+    perturbed = beta * log_likelihoods + rng.gumbel(size=_BANK_DRAWS)
     picked = np.argsort(-perturbed)[:half]
     prior = _draw_reference(rng, target, half)
-    starts = np.stack([prior, bank.points[picked]], axis=1).reshape(ROUND_STARTS, target.dim)
+    starts = np.stack([prior, bank[picked]], axis=1).reshape(ROUND_STARTS, target.dim)
     tempered = np.where(np.arange(half) % 2 == 0, max(beta, 0.01), 1)
     betas = np.stack([np.ones(half), tempered], axis=1).reshape(ROUND_STARTS).astype(starts.dtype)
     return starts, betas, np.arange(ROUND_STARTS) % 2 == 0
@@ -131,12 +122,7 @@ def explore(
 ) -> SearchState:
     """Descends from one round of starts and adds what was found.
 
-    Args:
-        state: What the search knows.
-        target: The density.
-        starts: One round of starts.
-        betas: The inverse temperature at which each begins to descend; by default none is tempered.
-        independent: Whether each is an independent draw of the reference; by default none is.
+    By default no start is tempered, and none is an independent draw of the reference.
     """
     betas = np.ones(len(starts), starts.dtype) if betas is None else betas
     independent = np.zeros(len(starts), bool) if independent is None else independent
@@ -258,17 +244,8 @@ def _descend(
     """Descends from all starts."""
     least_squares = target.residual_fn is not None
     limits = _LIMITS._replace(tolerance=_ARRIVED_DECREMENT) if least_squares else _LIMITS
-
-    def one(group: Int[np.ndarray, " members"]) -> Ends:
-        return descend(
-            gauss_newton if least_squares else newton,
-            target,
-            to_device(starts[group]),
-            to_device(betas[group]),
-            limits,
-        )
-
-    ends = descend_groups(one, len(starts))
+    model_fn = gauss_newton if least_squares else newton
+    ends = descend_groups(model_fn, target, starts, betas, limits, ROUND_STARTS)
     evaluations = int(ends.evaluations)
     if not least_squares:
         return ends, Counts(hessians=evaluations)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import operator
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -16,7 +17,10 @@ from latentuq.core.batches import in_chunks
 from latentuq.core.compilation import bounded_jit
 from latentuq.core.cores import waits
 from latentuq.core.errors import UserError
-from latentuq.inference.mixture import normal_draws
+from latentuq.inference.mixture import Arrays, normal_draws
+
+LogDensity = Callable[[Float[Array, " dim"]], Float[Array, ""]]
+Residual = Callable[[Float[Array, " dim"]], Float[Array, " data"]]
 
 BATCH = 1024
 """The number of points at which a density is evaluated at once.
@@ -42,12 +46,8 @@ class Counts:
     hessians: int = 0
 
     def __add__(self, other: "Counts") -> "Counts":
-        return Counts(
-            self.forwards + other.forwards,
-            self.gradients + other.gradients,
-            self.jacobians + other.jacobians,
-            self.hessians + other.hessians,
-        )
+        mine, others = dataclasses.astuple(self), dataclasses.astuple(other)
+        return Counts(*map(operator.add, mine, others))
 
     def forward_equivalents(self, dim: int) -> int:
         """Adds them up in units of one evaluation.
@@ -75,16 +75,16 @@ class Target(eqx.Module):
     anything compiles; `trusted` functions are not.
     """
 
-    log_density_fn: Callable[[Float[Array, " dim"]], Float[Array, ""]]
-    residual_fn: Callable[[Float[Array, " dim"]], Float[Array, " data"]] | None
+    log_density_fn: LogDensity
+    residual_fn: Residual | None
     dim: int = eqx.field(static=True)
     scale: float = eqx.field(static=True)
 
     def __init__(
         self,
-        log_density_fn: Callable[[Float[Array, " dim"]], Float[Array, ""]],
+        log_density_fn: LogDensity,
         dim: int,
-        residual_fn: Callable[[Float[Array, " dim"]], Float[Array, " data"]] | None = None,
+        residual_fn: Residual | None = None,
         scale: float = 1.0,
         *,
         trusted: bool = False,
@@ -114,35 +114,25 @@ class Target(eqx.Module):
         value = jnp.asarray(self.log_density_fn(u), u.dtype)
         return jnp.where(jnp.isfinite(value), value, -jnp.inf)
 
-    def log_reference(self, u: Float[Array, " dim"]) -> Float[Array, ""]:
-        """Computes ln N(u; 0, scale^2 I)."""
-        return -0.5 * jnp.sum((u / self.scale) ** 2) - self._log_constant
-
-    def log_references(self, points: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, " n"]:
-        """Computes ln N(u; 0, scale^2 I) at many points, on the host."""
-        return -0.5 * np.sum((points / self.scale) ** 2, axis=1) - self._log_constant
+    def log_reference(self, u: Arrays) -> Arrays:
+        """Computes ln N(u; 0, scale^2 I) for any batch of u, of NumPy or of JAX."""
+        log_constant = self.dim * (math.log(self.scale) + 0.5 * math.log(2 * math.pi))
+        numpy = u.__array_namespace__()
+        return -0.5 * numpy.sum((u / self.scale) ** 2, axis=-1) - log_constant
 
     def sample_reference(self, key: Key[Array, ""], n: int) -> Float[Array, "n dim"]:
         """Makes independent draws of the reference."""
         return self.scale * normal_draws(key, (n, self.dim), self.dtype)
 
-    @property
-    def _log_constant(self) -> float:
-        return self.dim * (math.log(self.scale) + 0.5 * math.log(2 * math.pi))
-
 
 @bounded_jit
-def log_densities(
-    log_density_fn: Callable[[Float[Array, " dim"]], Float[Array, ""]],
-    points: Float[Array, "n dim"],
-) -> Float[Array, " n"]:
+def log_densities(log_density_fn: LogDensity, points: Float[Array, "n dim"]) -> Float[Array, " n"]:
     """Evaluates a log density at many points, in batches."""
     return jax.lax.map(log_density_fn, points, batch_size=min(BATCH, points.shape[0]))
 
 
 def log_densities_at(
-    log_density_fn: Callable[[Float[Array, " dim"]], Float[Array, ""]],
-    points: Float[np.ndarray, "n dim"],
+    log_density_fn: LogDensity, points: Float[np.ndarray, "n dim"]
 ) -> Float[np.ndarray, " n"]:
     """Evaluates a log density at any number of points of the host, on all cores."""
     return in_chunks(partial(log_densities, log_density_fn), CHUNK, points, cores=True)
@@ -201,7 +191,8 @@ def _trace(target: Target, fn: Callable, what: str) -> tuple[int, ...]:
     except UserError:
         raise
     except Exception as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
         raise UserError(
-            f"The {what} fails on one point of shape ({target.dim},): {error}"
+            f"The {what} fails on one point of shape ({target.dim},): {reason}"
         ) from error
     return result.shape

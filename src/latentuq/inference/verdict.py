@@ -6,17 +6,9 @@ A reason is a value: one of the known causes and the numbers that were measured.
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from latentuq.inference.causes import Cause, Standing
-
-# The fewest independent draws that an answer may be worth, the largest mass in modes that at most
-# one start found, the largest share of followed draws that end in no mode, and the largest standard
-# error of ln evidence.
-_FEWEST_DRAWS = 100
-_MOST_MISSED = 0.05
-_MOST_LOST = 0.25
-_LARGEST_ERROR = 0.5
 
 _UNTIL_THEN = "Until then take the probabilities as a sketch."
 
@@ -173,62 +165,6 @@ class Verdict:
         # A mark without reasons, or a reason without its numbers, is refused here and not later.
         _ = verdict.details
         return verdict
-
-
-class Measurements(NamedTuple):
-    """What the inference measured, and what the mark `computed` follows from.
-
-    Attributes:
-        khat: The shape of the tail of the fresh draws' importance weights.
-        khat_limit: The largest k-hat that is allowed.
-        ess: The effective number of fresh draws.
-        evidence_error: The standard error of ln evidence.
-        starts: The number of starts of the search.
-        found_mode: Whether the search found a mode at all.
-        missed_mass: The estimated mass of modes that were not found.
-        lost: The share of the posterior draws that were followed and ended in no mode.
-        rounds: The number of refinements of the proposal.
-        preview: Whether refining was not allowed.
-    """
-
-    khat: float
-    khat_limit: float
-    ess: float
-    evidence_error: float
-    starts: int
-    found_mode: bool
-    missed_mass: float
-    lost: float
-    rounds: int
-    preview: bool
-
-
-def judge_computation(measured: Measurements) -> Mark:
-    """The mark `computed`: is this the posterior?"""
-    m = measured
-    if m.ess == 0 or not math.isfinite(m.ess):
-        return Mark((Reason(Cause.DENSITY_ZERO),))
-    if not m.found_mode:
-        return Mark((Reason(Cause.NO_MODE, {"starts": m.starts}),))
-    reasons = []
-    if not m.khat <= m.khat_limit:
-        # A tail that could not be fitted may be as heavy as any.
-        khat = math.inf if math.isnan(m.khat) else m.khat
-        tail = {"khat": khat, "limit": m.khat_limit, "rounds": m.rounds}
-        reasons.append(Reason(Cause.PREVIEW_ONLY if m.preview else Cause.HEAVY_TAIL, tail))
-    if m.ess < _FEWEST_DRAWS:
-        reasons.append(Reason(Cause.FEW_DRAWS, {"ess": m.ess, "limit": _FEWEST_DRAWS}))
-    if m.evidence_error > _LARGEST_ERROR:
-        error = {"error": m.evidence_error, "limit": _LARGEST_ERROR}
-        reasons.append(Reason(Cause.EVIDENCE_UNCERTAIN, error))
-    if m.lost > _MOST_LOST:
-        reasons.append(Reason(Cause.DRAWS_LOST, {"lost": m.lost, "limit": _MOST_LOST}))
-    if m.missed_mass > _MOST_MISSED:
-        missed = {"missed_mass": m.missed_mass, "starts": m.starts, "limit": _MOST_MISSED}
-        reasons.append(Reason(Cause.MODES_MISSED, missed))
-    confirmed = {"khat": m.khat, "limit": m.khat_limit, "ess": m.ess}
-    confirmed |= {"missed_mass": m.missed_mass, "starts": m.starts}
-    return Mark(tuple(reasons) or (Reason(Cause.CONFIRMED, confirmed),))
 
 
 def show_p_value(p_value: float) -> str:

@@ -6,6 +6,7 @@ them; `inference` what else the inference returned; `problem` the problem, as th
 arrays of a problem file.
 """
 
+import dataclasses
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,15 +17,8 @@ import numpy as np
 
 from latentuq.core.errors import UserError
 from latentuq.core.files import atomic_path, read_path
-from latentuq.inference.result import Inference
-from latentuq.posterior.dataset import (
-    FORMAT,
-    KIND,
-    Contents,
-    make_dataset,
-    make_rest,
-    read_contents,
-)
+from latentuq.posterior.dataset import FORMAT, KIND, make_dataset, make_rest, read_datasets
+from latentuq.posterior.posterior import Posterior
 from latentuq.prior import GenerativePrior
 from latentuq.prior.model_file import load_prior
 from latentuq.problem import InverseProblem
@@ -36,23 +30,23 @@ if TYPE_CHECKING:
 
 
 def write_posterior(
-    path: str | Path, contents: Contents, samples: "xarray.Dataset | None", force: bool
+    path: str | Path, post: Posterior, samples: "xarray.Dataset | None", force: bool
 ) -> None:
     """Writes one netCDF file, aside first and then renamed into place."""
     path = read_path(path)
     if path.exists() and not force:
         raise UserError(f"{path} exists and would be overwritten; force allows it.")
-    root = make_dataset(contents)
+    root = make_dataset(post)
     stored = None
-    if contents.problem is not None:
+    if post.problem is not None:
         try:
-            stored = _pack_problem(contents.problem)
+            stored = _pack_problem(post.problem)
         except UserError as error:
             root.attrs["no_problem"] = f"The file does not hold the problem: {error}"
     # In memory first: on a full disk HDF5 raises anything, and may crash when it closes the file.
     buffer = io.BytesIO()
     root.to_netcdf(buffer, engine="h5netcdf")
-    groups = {"inference": make_rest(contents.inference), "posterior": samples, "problem": stored}
+    groups = {"inference": make_rest(post.inference), "posterior": samples, "problem": stored}
     for name, group in groups.items():
         if group is not None:
             group.to_netcdf(buffer, mode="a", group=name, engine="h5netcdf")
@@ -60,12 +54,17 @@ def write_posterior(
         beside.write_bytes(buffer.getbuffer())
 
 
-def read_posterior(path: str | Path, prior: GenerativePrior | str | Path | None) -> Contents:
-    """Reads what `write_posterior` wrote; without its prior the problem is left out.
+def load_posterior(
+    path: str | Path, prior: GenerativePrior | str | Path | None = None
+) -> Posterior:
+    """Reads what `Posterior.save` wrote.
+
+    Where the problem cannot be restored, what needs it raises a `UserError` that says why; modes,
+    weights, draws and the maps that were saved are there all the same.
 
     Args:
-        path: The file.
-        prior: The prior, its name or its model file; by default the embedded one of that name.
+        path: The file that `Posterior.save` wrote.
+        prior: The prior of the problem, or its model file, if it is not an embedded one.
 
     Raises:
         UserError: The file is missing, damaged or something else, or `prior` is not the prior of
@@ -83,22 +82,23 @@ def read_posterior(path: str | Path, prior: GenerativePrior | str | Path | None)
             f"{path} has format {root.attrs.get('format')}; this latentuq reads {FORMAT}."
         )
     with _explaining(path):
-        contents = read_contents(root, _open(path, "inference"))
-        stored = None if contents.no_problem else _open(path, "problem")
+        post = read_datasets(root, _open(path, "inference"))
+        stored = None if post.no_problem else _open(path, "problem")
     if stored is None:
         if prior is not None:
-            raise UserError(f"A prior is of no use to {path}: {contents.no_problem}")
-        return contents
+            raise UserError(f"A prior is of no use to {path}: {post.no_problem}")
+        return post
     try:
-        problem = _restore_problem(stored, contents.inference, prior)
+        problem = _restore_problem(stored, post, prior)
     except UserError as error:
         if prior is not None:
             raise
-        return contents._replace(
+        return dataclasses.replace(
+            post,
             no_problem=f"The problem could not be restored ({str(error).rstrip('.')}); give"
-            f" load_posterior the prior {contents.provenance.get('model', '')!r}."
+            f" load_posterior the prior {post.provenance.get('model', '')!r}.",
         )
-    return contents._replace(problem=problem)
+    return dataclasses.replace(post, problem=problem, log_density_fn=problem.log_density)
 
 
 def _pack_problem(problem: InverseProblem) -> "xarray.Dataset":
@@ -116,7 +116,7 @@ def _pack_problem(problem: InverseProblem) -> "xarray.Dataset":
 
 
 def _restore_problem(
-    stored: "xarray.Dataset", inference: Inference, prior: GenerativePrior | str | Path | None
+    stored: "xarray.Dataset", post: Posterior, prior: GenerativePrior | str | Path | None
 ) -> InverseProblem:
     def find(name: str) -> np.ndarray:
         if name not in stored.variables:
@@ -130,9 +130,8 @@ def _restore_problem(
             prior = prior.with_model_error(specification.model_error)
     problem = make_problem(specification, prior)
     # A checksum would not know priors made from functions: the density at the deepest mode does.
-    deepest = inference.map_index
-    expected = inference.log_densities[deepest]
-    found = problem.log_density(inference.modes[deepest])
+    expected = post.inference.log_densities[post.map_index]
+    found = problem.log_density(post.modes[post.map_index])
     if not np.isclose(found, expected, rtol=1e-3, atol=0.1, equal_nan=True):
         raise UserError(
             f"{problem.prior!r} is not the prior of this posterior: at the deepest mode the log"
@@ -154,5 +153,5 @@ def _explaining(path: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, AttributeError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = (str(error) or type(error).__name__).splitlines()[0]
         raise UserError(f"{path} is damaged or not a posterior file ({reason}).") from None

@@ -23,11 +23,21 @@ _MOST_NUMBERS = 2**25
 
 
 class ImageMaps(NamedTuple):
-    """Mean and standard deviation of every pixel of x, and its draws in ascending order."""
+    """The mean and the standard deviation of every pixel of x, and its draws, ascending."""
 
     mean: Float[np.ndarray, "*shape"]
     std: Float[np.ndarray, "*shape"]
     ordered: Float[np.ndarray, "n *shape"]
+
+
+class SavedImages(NamedTuple):
+    """The images of a posterior that need neither prior nor problem."""
+
+    mean: Float[Array, "*shape"]
+    std: Float[Array, "*shape"]
+    levels: Float[np.ndarray, " levels"]
+    quantiles: Float[Array, "levels *shape"]
+    mode_images: Float[Array, "modes *shape"]
 
 
 @bounded_jit
@@ -59,12 +69,12 @@ def draw_images(
 
 
 def map_draws(shape: tuple[int, ...]) -> int:
-    """How many draws of images of one shape the maps are made from."""
+    """Tells how many draws of images of one shape the maps are made from."""
     return min(_DRAWS, max(_CHUNK, _MOST_NUMBERS // int(np.prod(shape))))
 
 
 def make_maps(key: Key[Array, ""], problem: InverseProblem, us: Float[Array, "n dim"]) -> ImageMaps:
-    """Maps of x from equally weighted draws of u."""
+    """Makes maps of x from equally weighted draws of u."""
     n = len(us)
     ordered = np.array(draw_images(spread_keys(key, n), problem, us))
     ordered.sort(axis=0)
@@ -76,13 +86,13 @@ def make_maps(key: Key[Array, ""], problem: InverseProblem, us: Float[Array, "n 
 
 
 def missing_maps(shape: tuple[int, ...]) -> ImageMaps:
-    """The maps of a posterior without draws: NaN everywhere."""
+    """Makes the maps of a posterior without draws, which are NaN everywhere."""
     nothing = np.full(shape, np.nan, np.float32)
     return ImageMaps(nothing, nothing, nothing[None])
 
 
 def quantiles(maps: ImageMaps, levels: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
-    """Quantiles of every pixel, interpolated between neighbouring draws as NumPy does."""
+    """Interpolates quantiles of every pixel between neighbouring draws, as NumPy does."""
     position = levels * (len(maps.ordered) - 1)
     low = np.floor(position).astype(int)
     high = np.minimum(low + 1, len(maps.ordered) - 1)

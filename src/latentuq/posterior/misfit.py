@@ -21,19 +21,19 @@ WORST_FIT = 0.02
 # The p-value above which the data fit better than what the model makes.
 _CLOSEST_FIT = 0.99
 
-# Draws that a p-value rests on.
+# The number of draws that a p-value rests on, and the smaller size of a batch.
 _COUNTED = 2048
 _FEW = 64
 
 
 def predictive_p_value(inference: Inference, problem: InverseProblem) -> float | None:
-    """Posterior mean of the chance that replicates have a larger chi^2 + u.u than data and draw.
+    """Averages the chance that replicates have a larger chi^2 + u.u than data and draw.
 
     If N(y; A g(u), C) made the data, (u, y) is a draw of it, and the sum follows chi-squared with
     as many degrees as there are data and dimensions. A bad fit shows in the chi-squared of the
     data; data that can be fitted, but only by something that the prior calls impossible, in u.u. An
-    inflated model error makes the sum smaller than that, and alarms rarer. None if no draw has any
-    weight.
+    inflated model error makes the sum smaller than that, and alarms rarer. There is no
+    p-value if no draw has any weight.
     """
     degrees = np.count_nonzero(problem.observed) + problem.dim
     log_weights = np.asarray(inference.draws.log_weights, np.float64)
@@ -64,11 +64,9 @@ def _chi_squared(density: LatentDensity, points: Float[Array, "n dim"]) -> Float
 
 
 def judge_fit(p_value: float | None, inflated: bool) -> Mark:
-    """The mark `fit`: could the model have made these data?
+    """Makes the mark `fit`: could the model have made these data?
 
-    Args:
-        p_value: The posterior predictive p-value; None if there is none.
-        inflated: Whether the prior assumes more model error than an image has on average.
+    The prior is `inflated` if it assumes more model error than an image has on average.
     """
     if p_value is None:
         return Mark((Reason(Cause.NOT_COMPARED),))

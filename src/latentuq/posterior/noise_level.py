@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from latentuq.core.arrays import read_real
 from latentuq.core.errors import UserError
 from latentuq.forward import Operator
 from latentuq.likelihood.noise import GaussianNoise
@@ -25,15 +26,15 @@ _BOUND = 2.0
 
 
 class NoiseLevel(NamedTuple):
-    """Standard deviation of white noise, estimated from the data.
+    """The standard deviation of white noise, estimated from the data.
 
     Attributes:
-        std: exp of the posterior mean of ln std, under a flat prior between the lowest and the
-            highest level; the lowest level if the data only bound it.
-        low: 16 % quantile.
-        high: 84 % quantile.
-        levels: Standard deviations that were tried, ascending.
-        log_evidences: Ln p(y) under each of them.
+        std: The exponential of the posterior mean of ln std, under a flat prior between the lowest
+            and the highest level; the lowest level if the data only bound it.
+        low: The 16 % quantile of the posterior of std.
+        high: The 84 % quantile of the posterior of std.
+        levels: The standard deviations that were tried, ascending.
+        log_evidences: The values of ln p(y) under each of them.
     """
 
     std: float
@@ -62,14 +63,14 @@ def estimate_noise(
     """Weighs levels of white noise by the evidence, with some twenty previews of the posterior.
 
     Args:
-        key: Randomness; all levels share it, so that their evidences differ by the level alone.
-        prior: Of the image.
-        operator: What made the data of it.
+        key: The randomness; all levels share it, so that their evidences differ by the level alone.
+        prior: The prior of the image.
+        operator: The operator that made the data of it.
         y: The data, NaN where missing.
     """
     # Evidences of different levels compare only if each is a density of the data.
     prior = prior.with_gaussian_error() if isinstance(prior, GenerativePrior) else prior
-    seen = np.asarray(y)[np.isfinite(y)]
+    seen = np.asarray(y)[np.isfinite(read_real(y, "y"))]
     spread = float(np.std(seen)) if seen.size else 0.0
     if not spread > 0:
         raise UserError("The level of the noise cannot be estimated: the data do not vary.")
@@ -108,10 +109,10 @@ class _Peak(NamedTuple):
     """The parabola through the best level and its neighbours.
 
     Attributes:
-        place: Of its top.
-        width: Standard deviation of the Gaussian that it is the logarithm of.
-        reach: How far the farther neighbour is from the best level.
-        halfway: Levels between the best and its neighbours.
+        place: The place of its top.
+        width: The standard deviation of the Gaussian that it is the logarithm of.
+        reach: The distance from the best level to its farther neighbour.
+        halfway: The levels between the best and its neighbours.
     """
 
     place: float
@@ -121,7 +122,7 @@ class _Peak(NamedTuple):
 
 
 def _parabola(found: dict[float, float]) -> _Peak | None:
-    """None if the best level is the lowest or the highest."""
+    """Returns the parabola, or None if the best level is the lowest or the highest."""
     logs = sorted(found)
     best = max(range(len(logs)), key=lambda index: found[logs[index]])
     if best in (0, len(logs) - 1):
@@ -135,7 +136,7 @@ def _parabola(found: dict[float, float]) -> _Peak | None:
 
 
 def _posterior(found: dict[float, float]) -> tuple[float, float, float]:
-    """Mean of ln std, and its 16 and 84 % quantiles, from interpolated evidences."""
+    """Computes the mean of ln std and its 16 and 84 % quantiles from interpolated evidences."""
     # Slow to import, and of no use to those who know their noise.
     from scipy.interpolate import PchipInterpolator
 

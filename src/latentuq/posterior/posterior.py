@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,13 +18,12 @@ from latentuq.core.compilation import bounded_jit
 from latentuq.core.errors import UserError
 from latentuq.core.randomness import host_generator, read_key, spread_keys
 from latentuq.inference.importance import expectation, systematic_index
-from latentuq.inference.mixture import Mixture
 from latentuq.inference.result import Diagnostics, Inference
+from latentuq.inference.target import LogDensity
 from latentuq.inference.verdict import Verdict
-from latentuq.posterior.dataset import Contents, SavedImages, make_dataset, make_samples
-from latentuq.posterior.file import write_posterior
 from latentuq.posterior.maps import (
     ImageMaps,
+    SavedImages,
     decode_images,
     draw_images,
     make_maps,
@@ -38,12 +37,8 @@ from latentuq.problem import InverseProblem
 if TYPE_CHECKING:
     import xarray
 
-LogDensity = Callable[[Float[Array, " dim"]], Float[Array, ""]]
-
-# Points at which a density is evaluated at once.
+# The number of points at which a density is evaluated at once.
 _CHUNK = 1024
-# Quantile maps that are exported; the others need the problem.
-LEVELS = (0.005, 0.025, 0.05, 0.1, 0.16, 0.25, 0.5, 0.75, 0.84, 0.9, 0.95, 0.975, 0.995)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -63,9 +58,9 @@ class Posterior:
         problem: The problem that was solved; None for `solve_density`.
         log_density_fn: The unnormalised log density of one u; None if a file could not hold it.
         chi_squared: The chi-squared of the data at each mode; None without data.
-        provenance: Versions of the packages, name and checksum of the model.
-        no_problem: Why there is no problem, where there is none.
-        saved_images: Maps that came with a file.
+        provenance: The versions of the packages, the name and the checksum of the model.
+        no_problem: A sentence that says why there is no problem, where there is none.
+        saved_images: The maps that came with a file; None if there are none.
     """
 
     inference: Inference
@@ -79,27 +74,27 @@ class Posterior:
 
     @property
     def dim(self) -> int:
-        """Size of u."""
+        """The length of u."""
         return self.inference.modes.shape[1]
 
     @property
     def modes(self) -> Float[Array, "modes dim"]:
-        """Maxima of the density, heaviest first."""
+        """The maxima of the density, the heaviest first."""
         return self.inference.modes
 
     @property
     def weights(self) -> Float[Array, " modes"]:
-        """Posterior mass of each mode."""
+        """The posterior mass of each mode."""
         return self.inference.weights
 
     @property
     def weight_errors(self) -> Float[Array, " modes"]:
-        """Standard errors of the weights."""
+        """The standard errors of the weights."""
         return self.inference.weight_errors
 
     @property
     def map_index(self) -> int:
-        """Index of the deepest mode, which need not be the heaviest."""
+        """The index of the deepest mode, which need not be the heaviest."""
         return self.inference.map_index
 
     @property
@@ -114,7 +109,7 @@ class Posterior:
 
     @property
     def draws(self) -> Float[Array, "n dim"]:
-        """Draws of the proposal, which `log_weights` make represent the posterior."""
+        """The draws of the proposal, which `log_weights` make represent the posterior."""
         return jnp.asarray(self.inference.draws.draws)
 
     @property
@@ -138,19 +133,17 @@ class Posterior:
         return self.inference.diagnostics
 
     def responsibilities(self, u: ArrayLike) -> Float[Array, "*batch modes"]:
-        """Probability that a posterior draw at u belongs to each mode, w_k q_k(u) / q(u).
-
-        For any batch of u.
-        """
-        mixture, membership = self.inference.proposal.mixture, self.inference.membership
-        return self._over_batch(lambda us: _responsibilities(mixture, membership, us), u)
+        """Computes the probabilities that posterior draws at any batch of u belong to each mode."""
+        by_component = self._over_batch(self.inference.proposal.mixture.responsibilities, u)
+        return by_component @ self.inference.membership
 
     def log_prob(self, u: ArrayLike) -> Float[Array, "*batch"]:
-        """Normalised log posterior density, log_density(u) - log_evidence, for any batch of u."""
+        """Computes the log posterior density, normalised by the evidence, for any batch of u."""
         if self.log_density_fn is None:
             raise UserError(f"The log density is not known: {self.no_problem}")
-        fn, log_evidence = self.log_density_fn, jnp.asarray(self.inference.draws.log_evidence)
-        return self._over_batch(lambda us: _log_probs(fn, log_evidence, us), u)
+        log_densities = self._over_batch(self.log_density_fn, u)
+        log_densities = jnp.where(jnp.isnan(log_densities), -jnp.inf, log_densities)
+        return log_densities - self.inference.draws.log_evidence
 
     def sample(self, key: Key[Array, ""], n: int) -> Float[Array, "n dim"]:
         """Draws n points u from the posterior, in random order.
@@ -180,12 +173,12 @@ class Posterior:
     def expect(
         self, fn: Callable[[Float[Array, " dim"]], Array]
     ) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
-        """Posterior mean of fn(u), a number or an array, and its Monte Carlo standard error.
+        """Computes the posterior mean of fn(u), a number or an array, and its standard error.
 
-        All weighted draws are used, so this beats an average over `sample`. NaN if no draw has any
-        weight.
+        All weighted draws are used, so this beats an average over `sample`. Both are NaN if no
+        draw has any weight.
         """
-        values = self._over_batch(lambda us: _evaluate(fn, us), self.draws)
+        values = self._over_batch(fn, self.draws)
         mean, error = expectation(values, self.log_weights)
         return jnp.asarray(mean, self.draws.dtype), jnp.asarray(error, self.draws.dtype)
 
@@ -196,18 +189,18 @@ class Posterior:
             return self.saved_images.mode_images
         return decode_images(self._problem().prior, self.modes)
 
-    @property
+    @cached_property
     def mean(self) -> Float[Array, "*shape"]:
-        """Posterior mean of every pixel of x."""
-        return self._moments[0]
+        """The posterior mean of every pixel of x."""
+        return jax.device_put((self.saved_images or self._maps).mean)
 
-    @property
+    @cached_property
     def std(self) -> Float[Array, "*shape"]:
-        """Posterior standard deviation of every pixel of x, model error included."""
-        return self._moments[1]
+        """The posterior standard deviation of every pixel of x, model error included."""
+        return jax.device_put((self.saved_images or self._maps).std)
 
     def quantile(self, q: ArrayLike) -> Float[Array, "*levels_and_shape"]:
-        """Posterior quantiles of every pixel of x, model error included; q: level(s) in [0, 1]."""
+        """Computes quantiles of every pixel of x, model error included, at levels q in [0, 1]."""
         levels = read_real(q, "q")
         if not np.all((levels >= 0) & (levels <= 1)):
             raise UserError(f"A quantile's level is between 0 and 1, not {q!r}.")
@@ -223,7 +216,7 @@ class Posterior:
         return jax.device_put(quantiles(self._maps, levels))
 
     def to_xarray(self) -> "xarray.Dataset":
-        """Everything as one labelled dataset.
+        """Returns everything as one labelled dataset.
 
         Modes, their weights, errors, log densities, chi-squared and images along `mode`; weighted
         draws of u along `weighted_draw`; maps of x along `row` and `column`, quantiles also along
@@ -231,7 +224,9 @@ class Posterior:
         draws carry `log_weights`: programs that expect equally weighted draws, such as ArviZ, want
         `sample` instead, as one chain, or the file that `save` writes.
         """
-        return make_dataset(self._contents())
+        from latentuq.posterior.dataset import make_dataset
+
+        return make_dataset(self)
 
     def save(self, path: str | Path, force: bool = False, samples: int = 500) -> None:
         """Writes a netCDF file for `load_posterior`, or for any program that reads netCDF.
@@ -242,9 +237,12 @@ class Posterior:
         Args:
             path: The file, by convention `.nc`.
             force: Whether to replace a file that exists.
-            samples: Equally weighted draws of u, and of x if there is a problem, in the group
-                `posterior`, which `arviz.from_netcdf` reads; 0 for none.
+            samples: The number of equally weighted draws of u, and of x if there is a problem, in
+                the group `posterior`, which `arviz.from_netcdf` reads; 0 for none.
         """
+        from latentuq.posterior.dataset import make_samples
+        from latentuq.posterior.file import write_posterior
+
         drawn = None
         if samples and self._has_draws:
             _, _, samples_key = jax.random.split(self.key, 3)
@@ -253,10 +251,10 @@ class Posterior:
             if (problem := self.problem) is not None:
                 images = draw_images(spread_keys(image_key, samples), problem, us)
             drawn = make_samples(us, images)
-        write_posterior(path, self._contents(), drawn, force)
+        write_posterior(path, self, drawn, force)
 
     def summary(self) -> str:
-        """A table of the modes, the evidence and the certificate, as text."""
+        """Writes a table of the modes, the evidence and the certificate, as text."""
         downweighted = self.problem is not None and self.problem.downweighted
         return tabulate(self.inference, self.chi_squared, downweighted)
 
@@ -277,52 +275,25 @@ class Posterior:
         problem = self._problem()
         if not self._has_draws:
             return missing_maps(problem.prior.shape)
-        u_key, image_key = jax.random.split(_image_key(self.key))
+        _, maps_key = jax.random.split(self.key)  # The inference has used the first half.
+        u_key, image_key = jax.random.split(maps_key)
         us = self.sample(u_key, map_draws(problem.prior.shape))
         return make_maps(image_key, problem, us)
 
-    @cached_property
-    def _moments(self) -> tuple[Float[Array, "*shape"], Float[Array, "*shape"]]:
-        maps = self.saved_images or self._maps
-        return jax.device_put((maps.mean, maps.std))
-
-    def _contents(self) -> Contents:
-        images = self.saved_images
-        if self.problem is not None:
-            levels = np.asarray(LEVELS)
-            images = SavedImages(
-                self.mean, self.std, levels, self.quantile(levels), self.mode_images
-            )
-        return Contents(
-            self.inference,
-            self.key,
-            self.provenance,
-            self.problem,
-            self.no_problem,
-            self.chi_squared,
-            images,
-        )
-
-    def _over_batch(self, fn: Callable[[Array], Array], u: ArrayLike) -> Array:
-        u = jnp.asarray(u, self.modes.dtype)
+    def _over_batch(
+        self, fn: Callable[[Float[Array, " dim"]], Array], u: ArrayLike
+    ) -> Float[Array, "..."]:
+        """Evaluates a function of one u at any batch of them."""
+        u = jnp.asarray(u if isinstance(u, Array) else read_real(u, "u"), self.modes.dtype)
         if u.ndim == 0 or u.shape[-1] != self.dim:
             raise UserError(f"u has shape {u.shape}, but its last axis must be {self.dim} long.")
         if not u.size:
             raise UserError(f"u of shape {u.shape} holds no point.")
         flat = u.reshape(-1, self.dim)
-        values = jax.device_put(in_chunks(fn, _chunk(len(flat)), flat))
+        # A power of two, so that batches of many sizes compile few times.
+        chunk = min(_CHUNK, 1 << (len(flat) - 1).bit_length())
+        values = jax.device_put(in_chunks(partial(_evaluate, fn), chunk, flat))
         return values.reshape(*u.shape[:-1], *values.shape[1:])
-
-
-def _image_key(key: Key[Array, ""]) -> Key[Array, ""]:
-    """The half of the key that `_infer` leaves."""
-    _, image_key = jax.random.split(key)
-    return image_key
-
-
-def _chunk(n: int) -> int:
-    """A power of two, so that batches of many sizes compile few times."""
-    return min(_CHUNK, 1 << (n - 1).bit_length())
 
 
 @bounded_jit
@@ -330,18 +301,3 @@ def _evaluate(
     fn: Callable[[Float[Array, " dim"]], Array], us: Float[Array, "n dim"]
 ) -> Float[Array, "n ..."]:
     return jax.vmap(fn)(us)
-
-
-@bounded_jit
-def _responsibilities(
-    mixture: Mixture, membership: Float[Array, "components modes"], us: Float[Array, "n dim"]
-) -> Float[Array, "n modes"]:
-    return jax.vmap(mixture.responsibilities)(us) @ membership
-
-
-@bounded_jit
-def _log_probs(
-    fn: LogDensity, log_evidence: Float[Array, ""], us: Float[Array, "n dim"]
-) -> Float[Array, " n"]:
-    log_densities = jax.vmap(fn)(us)
-    return jnp.where(jnp.isnan(log_densities), -jnp.inf, log_densities) - log_evidence

@@ -2,24 +2,21 @@
 
 import dataclasses
 from collections.abc import Callable
-from pathlib import Path
 
 import equinox
 import jax
 import jaxlib
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Key
 
 import latentuq
 from latentuq.core.errors import UserError
 from latentuq.core.randomness import read_key
 from latentuq.inference.engine import infer
 from latentuq.inference.result import Inference, Progress
-from latentuq.inference.target import Target
-from latentuq.posterior.file import read_posterior
+from latentuq.inference.target import LogDensity, Residual, Target
 from latentuq.posterior.misfit import judge_fit, measure_chi_squared, predictive_p_value
-from latentuq.posterior.posterior import LogDensity, Posterior
-from latentuq.prior import GenerativePrior
+from latentuq.posterior.posterior import Posterior
 from latentuq.problem import InverseProblem
 
 
@@ -33,10 +30,10 @@ def solve(
     """Finds every mode of p(u | y), weighs them, and certifies the answer.
 
     Args:
-        key: Randomness; the same key gives the same posterior.
+        key: The randomness; the same key gives the same posterior.
         problem: The problem that is to be solved.
-        budget: "preview", "default" or "thorough".
-        progress: Called with a `Progress` after each stage.
+        budget: The name of the budget, "preview", "default" or "thorough".
+        progress: A function that is called with a `Progress` after each stage.
     """
     if not isinstance(problem, InverseProblem):
         raise UserError(f"solve needs an InverseProblem, not {problem!r}.")
@@ -50,22 +47,23 @@ def solve_density(
     key: Key[Array, ""],
     log_density_fn: LogDensity,
     dim: int,
-    residual_fn: Callable[[Float[Array, " dim"]], Float[Array, " data"]] | None = None,
+    residual_fn: Residual | None = None,
     scale: float = 1.0,
     *,
     budget: str = "default",
     progress: Callable[[Progress], None] | None = None,
 ) -> Posterior:
-    """The same inference on any log density; the posterior has no image part.
+    """Runs the same inference on any log density; the posterior has no image part.
 
     Args:
-        key: Randomness; the same key gives the same posterior.
-        log_density_fn: Log density of one u, up to a constant that the evidence then contains.
+        key: The randomness; the same key gives the same posterior.
+        log_density_fn: The log density of one u, up to a constant that the evidence then contains.
         dim: The size of u.
-        residual_fn: r(u) if log_density = -r.r/2 - u.u/(2 scale^2) + constant: a faster search.
-        scale: Starts come from N(0, scale^2 I), as does a small part of the draws.
-        budget: "preview", "default" or "thorough".
-        progress: Called with a `Progress` after each stage.
+        residual_fn: The residual r(u) if log_density = -r.r/2 - u.u/(2 scale^2) + constant, which
+            makes the search faster.
+        scale: The standard deviation of the normal that starts, and a few draws, come from.
+        budget: The name of the budget, "preview", "default" or "thorough".
+        progress: A function that is called with a `Progress` after each stage.
     """
     target = Target(log_density_fn, dim, residual_fn, scale)
     return Posterior(
@@ -74,32 +72,6 @@ def solve_density(
         log_density_fn=log_density_fn,
         provenance=_versions(),
         no_problem="This posterior of a plain density has neither problem nor images.",
-    )
-
-
-def load_posterior(
-    path: str | Path, prior: GenerativePrior | str | Path | None = None
-) -> Posterior:
-    """Reads what `Posterior.save` wrote.
-
-    Where the problem cannot be restored, what needs it raises a `UserError` that says why; modes,
-    weights, draws and the maps that were saved are there all the same.
-
-    Args:
-        path: The file that `Posterior.save` wrote.
-        prior: The prior of the problem, or its model file, if it is not an embedded one.
-    """
-    contents = read_posterior(path, prior)
-    problem = contents.problem
-    return Posterior(
-        contents.inference,
-        contents.key,
-        problem,
-        None if problem is None else problem.log_density,
-        contents.chi_squared,
-        contents.provenance,
-        contents.no_problem,
-        contents.images,
     )
 
 

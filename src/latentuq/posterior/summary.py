@@ -4,7 +4,7 @@ from jaxtyping import Array, Float
 
 from latentuq.inference.result import Inference
 
-# Rows of the table of modes, and weights in one line.
+# The most rows of the table of modes, and the most weights in one line.
 _MOST_ROWS = 10
 _MOST_WEIGHTS = 4
 
@@ -13,7 +13,7 @@ DOWNWEIGHTED = "of down-weighted data, not to be compared between priors or nois
 
 
 def describe(inference: Inference) -> str:
-    """One line with the modes, the evidence and the word of the verdict."""
+    """Writes one line with the modes, the evidence and the word of the verdict."""
     modes, dim = inference.modes.shape
     shown = ", ".join(f"{weight:.3g}" for weight in inference.weights[:_MOST_WEIGHTS])
     more = ", ..." if modes > _MOST_WEIGHTS else ""
@@ -26,13 +26,7 @@ def describe(inference: Inference) -> str:
 def tabulate(
     inference: Inference, chi_squared: Float[Array, " modes"] | None, downweighted: bool
 ) -> str:
-    """A table of the modes, then evidence, certificate and verdict.
-
-    Args:
-        inference: The answer that the table shows.
-        chi_squared: The chi-squared of the data at each mode; None without data.
-        downweighted: Whether data count less than once.
-    """
+    """Writes a table of the modes, then evidence, certificate and verdict."""
     found, weights = inference.diagnostics, inference.weights
     lines = [f"{'mode':>4}  {'weight':>16}  {'-ln p(u|y)':>10}  {'chi-squared':>11}"]
     for mode in range(min(len(weights), _MOST_ROWS)):
