@@ -15,7 +15,7 @@ from latentuq.data.archives import idx_name
 from latentuq.data.datasets import PUBLICATIONS, TEST_IMAGES, TRAIN_IMAGES, load_dataset
 from latentuq.data.idx import read_idx
 from latentuq.data.images import existing_file, read_image, read_npy, read_npz, real_values
-from latentuq.data.scaling import Scaling, fit_scaling
+from latentuq.data.scaling import BYTES, Scaling, fit_scaling
 
 FEWEST_IMAGES = 40
 """Fewer training images than this are taken for a mistake."""
@@ -62,7 +62,9 @@ def read_images(path: str | os.PathLike[str]) -> ImageSet:
     """
     source = os.fspath(path)
     if source in PUBLICATIONS:
-        return _from_dataset(source)
+        known = load_dataset(source)
+        checksum = _checksum(known.train_images)
+        return ImageSet(known.train_images, known.test_images, BYTES, checksum, source)
     found = Path(source).expanduser()
     if found.is_dir():
         files = sorted(file for file in found.iterdir() if _is_image(file))
@@ -88,12 +90,6 @@ def read_images(path: str | os.PathLike[str]) -> ImageSet:
         f"{source} is not a dataset ({' or '.join(PUBLICATIONS)}), a .npz, .npy or IDX file, "
         "or a folder of images."
     )
-
-
-def _from_dataset(name: str) -> ImageSet:
-    dataset = load_dataset(name)
-    train = dataset.train_images
-    return ImageSet(train, dataset.test_images, Scaling(0.0, 255.0), _checksum(train), name)
 
 
 def _is_image(file: Path) -> bool:
