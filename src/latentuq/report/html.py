@@ -18,7 +18,7 @@ from latentuq.report.content import Content
 from latentuq.report.figures import (
     data_range,
     draw_data,
-    draw_slice,
+    draw_slices,
     heat_range,
     overview_panels,
     render_svg,
@@ -201,10 +201,10 @@ def _plots(content: Content, drawn: Mapping[str, str]) -> str:
     ]
     plots += [
         _plot(
-            render_svg(draw_slice(content, place)),
+            render_svg(draw_slices([one])),
             f"A slice of −ln p through the centre of the heaviest mode's Gaussian, {one.name}.",
         )
-        for place, one in enumerate(content.slices)
+        for one in content.slices
     ]
     return f'<div class="plots">{"".join(plots)}</div>'
 

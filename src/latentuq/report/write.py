@@ -11,7 +11,7 @@ import numpy as np
 
 from latentuq.core.errors import UserError
 from latentuq.data.observation import Observation
-from latentuq.data.scaling import Scaling
+from latentuq.data.scaling import UNIT
 from latentuq.forward import (
     Blur,
     Composed,
@@ -153,7 +153,7 @@ def _write_fits(folder: Path, post: Posterior, observation: Observation) -> None
     header = _adapted(observation.header, np.shape(post.mean), observation.values.shape)
     scaling = observation.scaling
     if post.problem is not None and not _keeps_units(post.problem.operator):
-        scaling = Scaling(0.0, 1.0)
+        scaling = UNIT
         header.remove("BUNIT", ignore_missing=True)
         header.add_comment("On the prior's scale of [0, 1]: the operator changes units.")
     for name, values in (
