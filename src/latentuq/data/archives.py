@@ -16,6 +16,7 @@ import numpy as np
 
 from latentuq.core.errors import UserError
 from latentuq.data.idx import format_idx, gunzip
+from latentuq.data.images import decoding
 
 Progress = Callable[[str, int, int | None], None]
 """Called as `progress(stage, done, total)`; `total` is None when it is not known."""
@@ -58,7 +59,7 @@ def read_archive(path: Path, progress: Progress = silent) -> Files:
         raise UserError(
             f"{path} is not a folder of IDX files, nor a .whl, .zip, .tgz, .tar or .deb archive."
         )
-    try:
+    with decoding(path, "an archive"):
         for member, size, file in members:
             base = member.rsplit("/", 1)[-1]
             if name := idx_name(base):
@@ -66,11 +67,6 @@ def read_archive(path: Path, progress: Progress = silent) -> Files:
                 yield name, gunzip(file.read(), f"{member} in {path}")
             elif base in _CSV_PREFIXES:
                 yield from _convert_csv(base, size, file, progress)
-    # A zip that is encrypted, or packed in a way that Python does not know, is a RuntimeError.
-    except (OSError, EOFError, RuntimeError, zipfile.BadZipFile, tarfile.TarError) as error:
-        raise UserError(
-            f"Cannot read {path}: it is damaged, truncated or encrypted ({error})."
-        ) from error
 
 
 def idx_name(path: str) -> str | None:
@@ -110,10 +106,7 @@ def _deb_members(path: Path) -> Members:
         # content, padded to an even length.
         while len(header := file.read(60)) == 60:
             member = header[:16].decode("ascii", "replace").strip().rstrip("/")
-            try:
-                size = int(header[48:58])
-            except ValueError as error:
-                raise UserError(f"{path} is a damaged Debian package.") from error
+            size = int(header[48:58])
             if not member.startswith("data.tar"):
                 file.seek(size + size % 2, io.SEEK_CUR)
                 continue

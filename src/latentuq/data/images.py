@@ -138,7 +138,7 @@ def real_values(array: np.ndarray, name: str) -> np.ndarray:
 
 
 @contextmanager
-def decoding(path: Path, kind: str) -> Iterator[None]:
+def decoding(path: str | Path, kind: str) -> Iterator[None]:
     """Turn whatever a decoder raises on a damaged file into one sentence that names the file."""
     try:
         yield
