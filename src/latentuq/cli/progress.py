@@ -27,12 +27,7 @@ class Bar:
     """A line that says what is going on, where people look; it goes when the work is done."""
 
     def __init__(self, quiet: bool = False, clock: ProgressColumn | None = None):
-        """Makes the line.
-
-        Args:
-            quiet: Whether there shall be none; there is none either where nobody looks.
-            clock: The column of the time; by default that which has passed.
-        """
+        """Makes the line; `clock` is its column of time, by default of that which has passed."""
         console = Console(stderr=True)
         self.hidden = quiet or not console.is_terminal
         self.progress = Progress(

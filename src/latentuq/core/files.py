@@ -58,8 +58,6 @@ def staged_folder(
     Raises:
         UserError: `path` is not empty and force was not given, or cannot be written.
     """
-    if path.exists() and not path.is_dir():
-        raise UserError(f"Cannot write to {path}: it is a file, not a folder.")
     if path.is_dir() and any(path.iterdir()) and not force:
         raise UserError(f"{path} exists and is not empty; --force writes to it all the same.")
     # In the folder, or else in the nearest that exists: a rename must not cross file systems.

@@ -107,7 +107,9 @@ def _read_folder(folder: Path, files: list[Path]) -> np.ndarray:
         images = np.empty((len(files), *first.shape), first.dtype)
         for slot, file in zip(images, files, strict=True):
             image = first if file == files[0] else read_image(file)
-            _check_like_first(image, file, first, files[0])
+            _check_like(image, str(file), first, files[0].name)
+            if not np.isfinite(image).all():
+                raise UserError(f"{file} holds NaN or infinite values, which cannot be trained on.")
             slot[...] = image
     # One note for the folder, not one for each of thousands of files.
     if caught:
@@ -116,23 +118,18 @@ def _read_folder(folder: Path, files: list[Path]) -> np.ndarray:
     return images
 
 
-def _check_like_first(image: np.ndarray, file: Path, first: np.ndarray, first_file: Path) -> None:
-    if image.shape != first.shape:
+def _check_like(image: np.ndarray, name: str, other: np.ndarray, other_name: str) -> None:
+    if image.shape != other.shape:
+        size, other_size = (" x ".join(map(str, each.shape)) for each in (image, other))
         raise UserError(
-            f"{file} is {_size(image)} pixels but {first_file.name} is {_size(first)}: "
+            f"{name} is {size} pixels but {other_name} is {other_size}: "
             "all images should have one size."
         )
-    if image.dtype != first.dtype:
+    if image.dtype != other.dtype:
         raise UserError(
-            f"{file} holds {image.dtype} values but {first_file.name} holds {first.dtype}: "
+            f"{name} holds {image.dtype} values but {other_name} holds {other.dtype}: "
             "all images should have one type."
         )
-    if not np.isfinite(image).all():
-        raise UserError(f"{file} holds NaN or infinite values, which cannot be trained on.")
-
-
-def _size(image: np.ndarray) -> str:
-    return f"{image.shape[0]} x {image.shape[1]}"
 
 
 def make_image_set(
@@ -152,17 +149,9 @@ def make_image_set(
             stacklevel=3,
         )
     if test is not None:
-        test = _checked(test, f"The test entry of {source}")
-        if test.shape[1:] != train.shape[1:]:
-            raise UserError(
-                f"The test images of {source} are {_size(test[0])} pixels "
-                f"but its training images are {_size(train[0])}."
-            )
-        if test.dtype != train.dtype:
-            raise UserError(
-                f"The test images of {source} are {test.dtype} but its training images "
-                f"are {train.dtype}."
-            )
+        name = f"The test entry of {source}"
+        test = _checked(test, name)
+        _check_like(test[0], name, train[0], "a training image")
         test = _frozen(scaling.to_unit(test))
     unit = _frozen(scaling.to_unit(train))
     return ImageSet(unit, test, scaling, _checksum(unit), source)

@@ -238,13 +238,6 @@ FIGURES: dict[str, Callable[[Content], Any]] = {
 """Every figure by the name of its file."""
 
 
-def save_figures(content: Content, folder: Path) -> dict[str, str]:
-    """Writes all figures as PNG and SVG into a folder; returns the text of the latter by name."""
-    return {
-        name: save_figure(draw(content), folder / f"{name}.png") for name, draw in FIGURES.items()
-    }
-
-
 def save_figure(figure: Any, path: Path) -> str:
     """Writes a figure as PNG and as SVG beside it, and returns the text of the latter."""
     # `savefig` would draw twice, at first only for the layout.
