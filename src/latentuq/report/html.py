@@ -130,11 +130,12 @@ def _headline(post: Posterior) -> str:
 
 def _cards(content: Content) -> str:
     high = heat_range(content)
-    cards = []
+    cards, rest = [], ""
     for place, card in enumerate(content.cards):
         deepest = ", the most probable point" if card.deepest else ""
-        few = f" Draws in its basin: {card.draws}, so that its spread is understated."
-        few = few if card.draws < _ENOUGH else ""
+        few = ""
+        if card.draws < _ENOUGH:
+            few = f" Draws in its basin: {card.draws}, so that its spread is understated."
         samples = _row(
             [picture(grey_pixels(each), text="sample") for each in card.samples], "small"
         )
@@ -152,11 +153,8 @@ def _cards(content: Content) -> str:
             f'{head}{samples}<p class="note">−ln p(u|y) {true_minus(f"{card.depth:.2f}")}, χ² per'
             f" datum {card.chi_squared:.2f}{deepest}.{few}</p></article>"
         )
-    rest = (
-        f'<p class="note">All other modes together: {content.rest:.2%}.</p>'
-        if content.rest > 5e-5
-        else ""
-    )
+    if content.rest > 5e-5:
+        rest = f'<p class="note">All other modes together: {content.rest:.2%}.</p>'
     return f'<div class="cards">{"".join(cards)}</div>{rest}'
 
 
