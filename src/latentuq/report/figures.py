@@ -80,14 +80,13 @@ def draw_modes(content: Content) -> Any:
 
 def draw_samples(content: Content) -> Any:
     """Clean images, and under each what the instrument would have made of it."""
-    samples = [grey_pixels(each) for each in content.samples]
-    kinds = [samples]
+    kinds = [[grey_pixels(each) for each in content.samples]]
     if content.data.ndim == 2:
         limits = data_range(content.data)
         kinds.append([grey_pixels(each, *limits) for each in content.replicates])
     rows = [
         _strip(images[first : first + _COLUMNS])
-        for first in range(0, len(samples), _COLUMNS)
+        for first in range(0, len(content.samples), _COLUMNS)
         for images in kinds
     ]
     figure, axes = _sheet(len(rows), 1, 0.8, width=0.8 * _COLUMNS)
@@ -268,8 +267,7 @@ def data_range(data: Float[np.ndarray, "*data"]) -> tuple[float, float]:
 
 def heat_range(content: Content) -> float:
     """The largest standard deviation: one scale for all maps of a report."""
-    maps: Sequence[np.ndarray] = [content.std, *(card.std for card in content.cards)]
-    return max(float(np.nanmax(each)) for each in maps)
+    return max(float(np.nanmax(each.std)) for each in (content, *content.cards))
 
 
 def _sheet(
