@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn, cast
 import typer
 
 from latentuq import UserError
-from latentuq.cli.seeds import seed_option
+from latentuq.cli.flags import seed_option
 from latentuq.core.cells import read_cells, run_cells
 from studies.pages import RESULTS, write_page
 

@@ -4,7 +4,7 @@ import os
 import pytest
 
 from latentuq.core.errors import UserError
-from latentuq.core.files import atomic_path
+from latentuq.core.files import atomic_path, staged_folder
 
 
 def test_success_replaces_the_file_and_leaves_nothing_else(tmp_path):
@@ -52,3 +52,21 @@ def test_errors_about_other_files_pass_through(tmp_path):
     with pytest.raises(FileNotFoundError), atomic_path(tmp_path / "a.npz"):
         (tmp_path / "input").read_bytes()
     assert os.listdir(tmp_path) == []
+
+
+def test_a_staged_folder_is_written_whole_or_not_at_all(tmp_path):
+    with staged_folder(tmp_path / "new" / "report") as staged:
+        (staged / "a.txt").write_text("a")
+    assert (tmp_path / "new" / "report" / "a.txt").read_text() == "a"
+    with pytest.raises(UserError, match="--force"), staged_folder(tmp_path / "new"):
+        pass
+    with (
+        pytest.raises(UserError, match=r"^Cannot write .*: no space left"),
+        staged_folder(tmp_path / "new", force=True) as staged,
+    ):
+        raise OSError(errno.ENOSPC, "No space left on device", str(staged / "b.txt"))
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["report"]
+    for file in (tmp_path / "file", tmp_path / "file" / "below"):
+        (tmp_path / "file").write_text("x")
+        with pytest.raises(UserError, match="file is a file, not a folder"), staged_folder(file):
+            pass

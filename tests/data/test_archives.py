@@ -65,12 +65,16 @@ def test_a_table_that_is_not_one_is_named(tmp_path):
 def test_what_cannot_be_read_says_why(tmp_path):
     (tmp_path / "a.txt").write_text("x")
     (tmp_path / "text.deb").write_text("x")
+    (tmp_path / "text.tar").write_text("x")
+    (tmp_path / "size.deb").write_bytes(b"!<arch>\n" + b"x" * 60)
     (tmp_path / "empty.deb").write_bytes(b"!<arch>\n")
     write_deb(tmp_path / "new.deb", member="data.tar.zst")
     for name, reason in {
         "missing": "no file or folder",
         "a.txt": "not a folder",
         "text.deb": "not a Debian package",
+        "text.tar": r"^Cannot read .*text\.tar as an archive: [^\n]*$",
+        "size.deb": r"Cannot read .*size\.deb",
         "empty.deb": "without data",
         "new.deb": "zstd",
     }.items():

@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 from latentuq.core.errors import UserError
-from latentuq.data import load_digits, make_digits
-from latentuq.data.datasets import Dataset
+from latentuq.data import load_digits
 
 
 def test_digits_are_from_the_canonical_test_set():
@@ -30,20 +29,6 @@ def test_digit_is_found_by_its_place_in_the_test_set():
     for absent in (-1, 39):
         with pytest.raises(UserError, match=f"image {absent} does not come with the package"):
             digits.digit(absent)
-
-
-def test_write_digits_keeps_every_value(tmp_path, monkeypatch):
-    digits = load_digits()
-    images, labels = np.zeros((62, 28, 28), np.float32), np.zeros(62, np.uint8)
-    images[digits.indices], labels[digits.indices] = digits.images, digits.labels
-    shown = Dataset(images, labels, images, labels)
-    monkeypatch.setattr(make_digits, "load_dataset", lambda name: shown)
-    make_digits.write_digits(tmp_path / "a.npz")
-    with np.load(tmp_path / "a.npz", allow_pickle=False) as written:
-        assert written["images"].dtype == np.uint8
-        assert np.array_equal(written["images"].astype(np.float32) / 255, digits.images)
-        assert np.array_equal(written["labels"], digits.labels)
-        assert np.array_equal(written["indices"], digits.indices)
 
 
 def test_import_is_light():

@@ -51,7 +51,7 @@ def test_damaged_files_are_named(tmp_path):
         "short-ubyte": (content[:-1], "announces 12 bytes"),
         "header-ubyte": (content[:7], "header is incomplete"),
         "text-ubyte": (b"hello there", "not an IDX file"),
-        "short-ubyte.gz": (gzip.compress(content)[:-9], "truncated"),
+        "short-ubyte.gz": (gzip.compress(content)[:-9], "as gzip"),
     }
     for name, (damaged, reason) in cases.items():
         (tmp_path / name).write_bytes(damaged)

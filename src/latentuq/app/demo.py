@@ -50,13 +50,7 @@ class DemoRequest(NamedTuple):
 
 
 class DemoReport(NamedTuple):
-    """One of the four reports.
-
-    Attributes:
-        entry: Its row of the index.
-        facts: The numbers of its `summary.json`.
-        posterior: The posterior that it describes.
-    """
+    """One of the four reports: its row of the index, its `summary.json`, its posterior."""
 
     entry: Entry
     facts: dict[str, Any]

@@ -26,9 +26,6 @@ from latentuq.report.collect import collect
 from latentuq.report.content import Content
 from latentuq.report.write import FILES, Background, stamp, write_report, write_summary
 
-SEARCHING = "Searching for modes (a first run compiles, some 15 seconds)."
-"""What is said until the inference has found something."""
-
 
 @dataclass(frozen=True, eq=False)
 class Request:
@@ -111,7 +108,7 @@ def reconstruct(
             stages.say("Estimating the noise.")
             problem, level = _estimate(noise_key, problem)
             stages.end("noise")
-        stages.say(SEARCHING)
+        stages.say("Searching for modes (a first run compiles, some 15 seconds).")
         post = solve(solve_key, problem, budget=request.budget, progress=stages.follow)
         post = stamp(post, request.command, request.seed)
         stages.end("certify")

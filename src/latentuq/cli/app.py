@@ -2,21 +2,10 @@
 
 import typer
 
-from latentuq.cli import (
-    calibrate,
-    data,
-    demo,
-    models,
-    problem,
-    reconstruct,
-    train,
-)
+from latentuq import __version__
+from latentuq.cli import calibrate, data, demo, models, problem, reconstruct, train
 
-app = typer.Typer(
-    help="Bayesian inverse problems with generative priors.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 app.add_typer(data.app, name="data")
 app.command()(train.train)
 app.command()(models.models)
@@ -32,10 +21,5 @@ def options(
 ) -> None:
     """Bayesian inverse problems with generative priors."""
     if version:
-        import latentuq
-
-        typer.echo(latentuq.__version__)
+        typer.echo(__version__)
         raise typer.Exit
-
-
-__all__ = ["app"]

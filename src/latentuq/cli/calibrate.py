@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from latentuq.cli.seeds import seed_option
+from latentuq.cli.flags import seed_option
 
 
 def calibrate(

@@ -9,7 +9,7 @@ import typer
 from latentuq.cli.progress import Bar
 from latentuq.data import fetch as fetch_dataset
 
-app = typer.Typer(help="Bring datasets into the cache.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
 
 
 @app.callback()

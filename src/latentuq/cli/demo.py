@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from latentuq.cli.flags import seed_option
 from latentuq.cli.progress import Bar, this_command
-from latentuq.cli.seeds import seed_option
 
 
 def demo(

@@ -40,6 +40,11 @@ def with_flags(flags: Mapping[str, Any]) -> Callable[[Callable[..., None]], Call
     return decorate
 
 
+def seed_option(text: str = "The seed of everything random.") -> Any:
+    """An option for seeds that JAX tells apart: any larger one gives a smaller one's answer."""
+    return typer.Option(min=0, max=2**32 - 1, help=text)
+
+
 def _flag(kind: type, name: str, text: str, metavar: str | None = None) -> Any:
     return Annotated[kind | None, typer.Option(f"--{name}", metavar=metavar, help=text)]
 

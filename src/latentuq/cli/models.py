@@ -17,7 +17,9 @@ def models(
     ] = None,
 ) -> None:
     """List the embedded models with their metrics."""
-    cards = [summary(path) for path in (files or _embedded())]
+    from latentuq.prior.model_file import embedded_models
+
+    cards = [summary(path) for path in (files or embedded_models().values())]
     if as_json:
         typer.echo(json.dumps(cards, indent=2))
         return
@@ -77,12 +79,6 @@ def format_value(key: str, value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.1f}" if "elbo" in key and abs(value) >= 1 else f"{value:.3f}"
     return str(value)
-
-
-def _embedded() -> list[Path]:
-    from latentuq.prior.model_file import embedded_models
-
-    return list(embedded_models().values())
 
 
 def _stacked(cards: list[dict[str, Any]], columns: Mapping[str, str]) -> str:

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.progress import (
     BarColumn,
     Progress,
+    ProgressColumn,
     TaskProgressColumn,
     TextColumn,
     TimeElapsedColumn,
@@ -25,16 +26,18 @@ def this_command() -> str:
 class Bar:
     """A line that says what is going on, where people look; it goes when the work is done."""
 
-    def __init__(self, quiet: bool = False):
+    def __init__(self, quiet: bool = False, clock: ProgressColumn | None = None):
+        """Makes the line; `clock` is its column of time, by default of that which has passed."""
         console = Console(stderr=True)
+        self.hidden = quiet or not console.is_terminal
         self.progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
             TaskProgressColumn(),
-            TimeElapsedColumn(),
+            clock or TimeElapsedColumn(),
             console=console,
             transient=True,
-            disable=quiet or not console.is_terminal,
+            disable=self.hidden,
         )
         self.task = self.progress.add_task("Starting.", total=None)
 

@@ -7,9 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from latentuq.cli import STARTED
-from latentuq.cli.flags import PROBLEM_FLAGS, with_flags
+from latentuq.cli.flags import PROBLEM_FLAGS, seed_option, with_flags
 from latentuq.cli.progress import Bar, this_command
-from latentuq.cli.seeds import seed_option
 
 
 @with_flags(PROBLEM_FLAGS)

@@ -4,24 +4,15 @@ import dataclasses
 import json
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    TaskProgressColumn,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import TimeRemainingColumn
 
 from latentuq.cli.flags import with_flags
 from latentuq.cli.models import print_metrics
-from latentuq.cli.progress import this_command
+from latentuq.cli.progress import Bar, this_command
 from latentuq.core.options import nested, read_toml, replace
 from latentuq.prior.training.config import TrainingConfig
 from latentuq.prior.training.progress import OnProgress
@@ -30,6 +21,8 @@ from latentuq.prior.training.progress import Progress as FitProgress
 # What the names of flags begin with, for each table of the configuration.
 _PREFIXES = {"vae": "", "vae_fit": "", "flow": "flow_", "flow_fit": "flow_", "model_error": ""}
 _RENAMED = {"vae.output": "decoder_output"}
+# Seconds between two lines of a log file.
+_LOG_SECONDS = 30.0
 
 
 def _declare_flags() -> tuple[dict[str, Any], dict[str, str]]:
@@ -95,8 +88,8 @@ def train(
         data, output, settings, name or output.stem, resume, force, checkpoint_seconds,
         this_command(),
     )  # fmt: skip
-    with _progress_bar() as on_progress:
-        metrics = run(request, on_progress)
+    with Bar(clock=TimeRemainingColumn()) as bar:
+        metrics = run(request, _follow(bar))
     if as_json:
         typer.echo(json.dumps(metrics))
     else:
@@ -104,48 +97,18 @@ def train(
         typer.echo(f"Wrote {output}")
 
 
-@contextmanager
-def _progress_bar() -> Iterator[OnProgress]:
-    """Shows stage, loss, ELBO, speed and time left on standard error."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield _log_lines()
-        return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=20),
-        TaskProgressColumn(),
-        TextColumn("{task.fields[values]}"),
-        TimeRemainingColumn(elapsed_when_finished=True),
-    )
-    with Progress(*columns, console=console) as bars:
-        tasks: dict[str, Any] = {}
-
-        def show(stage: str, progress: FitProgress) -> None:
-            if stage not in tasks:
-                tasks[stage] = bars.add_task(f"{stage:7s}", total=progress.steps, values="")
-            task = bars.tasks[tasks[stage]]
-            speed = f"  {task.speed:.3g} steps/s" if task.speed else ""
-            bars.update(task.id, completed=progress.step, values=_words(progress) + speed)
-
-        yield show
-
-
-def _log_lines(interval: float = 30.0) -> OnProgress:
-    """Prints a line now and then, for log files."""
-    started = time.monotonic()
-    last = started
+def _follow(bar: Bar) -> OnProgress:
+    """Shows how far a stage has come; its end, and in log files now and then, is a line."""
+    started = last = time.monotonic()
 
     def show(stage: str, progress: FitProgress) -> None:
         nonlocal last
         now = time.monotonic()
-        if now - last >= interval or progress.step == progress.steps:
+        values = "  ".join(f"{name} {value:.4g}" for name, value in progress.values.items())
+        bar.count(f"{stage}  {values}", progress.step, progress.steps)
+        if progress.step == progress.steps or (bar.hidden and now - last >= _LOG_SECONDS):
             last = now
             done = f"{stage} {progress.step}/{progress.steps}"
-            print(f"{now - started:6.0f} s  {done}  {_words(progress)}", file=sys.stderr)
+            print(f"{now - started:6.0f} s  {done}  {values}", file=sys.stderr)
 
     return show
-
-
-def _words(progress: FitProgress) -> str:
-    return "  ".join(f"{name} {value:.4g}" for name, value in progress.values.items())

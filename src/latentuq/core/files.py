@@ -26,19 +26,16 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     target = Path(path)
     # The pid alone is not unique: two threads of one process may write the same file.
     beside = target.with_name(f".{target.stem}.{os.getpid()}-{secrets.token_hex(4)}{target.suffix}")
+    if not target.parent.is_dir():
+        raise UserError(f"Cannot write {target}: the folder {target.parent} does not exist.")
+    if target.is_dir():
+        raise UserError(f"Cannot write {target}: it is a folder.")
     try:
-        if not target.parent.is_dir():
-            raise UserError(f"Cannot write {target}: the folder {target.parent} does not exist.")
-        if target.is_dir():
-            raise UserError(f"Cannot write {target}: it is a folder.")
-        yield beside
-        _flush(beside)
-        os.replace(beside, target)
-    except OSError as error:
-        # An error about some other file (a missing input, say) is not ours to explain.
-        if error.filename is not None and Path(error.filename) not in (beside, target):
-            raise
-        raise UserError(f"Cannot write {target}: {_reason(error)}.") from error
+        with _explaining(target, beside):
+            yield beside
+            with beside.open("rb+") as file:
+                os.fsync(file.fileno())
+            os.replace(beside, target)
     finally:
         with contextlib.suppress(OSError):
             beside.unlink(missing_ok=True)
@@ -61,8 +58,6 @@ def staged_folder(
     Raises:
         UserError: `path` is not empty and force was not given, or cannot be written.
     """
-    if path.exists() and not path.is_dir():
-        raise UserError(f"Cannot write to {path}: it is a file, not a folder.")
     if path.is_dir() and any(path.iterdir()) and not force:
         raise UserError(f"{path} exists and is not empty; --force writes to it all the same.")
     # In the folder, or else in the nearest that exists: a rename must not cross file systems.
@@ -72,17 +67,26 @@ def staged_folder(
         raise UserError(f"Cannot write to {path}: {home} is a file, not a folder.")
     beside = home / f".{whole.name}.{secrets.token_hex(4)}"
     try:
-        beside.mkdir()
-        yield beside
-        _settle(beside, path, replaced)
-    except OSError as error:
-        # An error about some other file (a missing input, say) is not ours to explain.
-        place = None if error.filename is None else Path(error.filename).absolute()
-        if place is not None and not {beside, whole} & {place, *place.parents}:
-            raise
-        raise UserError(f"Cannot write to {path}: {_reason(error)}.") from error
+        with _explaining(path, beside):
+            beside.mkdir()
+            yield beside
+            _settle(beside, path, replaced)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _explaining(path: Path, beside: Path) -> Iterator[None]:
+    """Says in one sentence why `path`, or what is written beside it first, cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        # An error about some other file (a missing input, say) is not ours to explain.
+        if error.filename is not None:
+            place = Path(error.filename).absolute()
+            if not {path.absolute(), beside.absolute()} & {place, *place.parents}:
+                raise
+        raise UserError(f"Cannot write {path}: {_reason(error)}.") from error
 
 
 def _settle(source: Path, target: Path, replaced: Collection[str]) -> None:
@@ -112,11 +116,6 @@ def make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"The folder {path} cannot be made: {_reason(error)}.") from None
-
-
-def _flush(path: Path) -> None:
-    with path.open("rb+") as file:
-        os.fsync(file.fileno())
 
 
 def _reason(error: OSError) -> str:

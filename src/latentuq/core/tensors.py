@@ -83,6 +83,4 @@ def unflatten(like: T, arrays: Mapping[str, np.ndarray], prefix: str = "") -> T:
 
 
 def _name(prefix: str, path: tuple) -> str:
-    return ".".join(
-        [prefix] * bool(prefix) + [jax.tree_util.keystr((key,), simple=True) for key in path]
-    )
+    return ".".join(filter(None, (prefix, jax.tree_util.keystr(path, simple=True, separator="."))))

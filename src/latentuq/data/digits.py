@@ -29,7 +29,11 @@ class Digits:
 
 
 def load_digits() -> Digits:
-    """Return the digits that come with the package: 40 MNIST test images of all classes."""
+    """Return the digits that come with the package: 40 MNIST test images of all classes.
+
+    They are the first 39 of the test set, among which there is no 8, and its first 8. `digits.npz`
+    holds them as 8-bit values, with their labels and their places.
+    """
     with (
         resources.files("latentuq.data").joinpath("digits.npz").open("rb") as file,
         np.load(file, allow_pickle=False) as arrays,

@@ -1,13 +1,14 @@
 """The IDX format of the MNIST family: a magic number, big-endian sizes, then the values."""
 
 import gzip
+import math
 import struct
-import zlib
 from pathlib import Path
 
 import numpy as np
 
 from latentuq.core.errors import UserError
+from latentuq.data.images import decoding
 
 _DTYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 
@@ -22,9 +23,7 @@ def parse_idx(content: bytes, name: str) -> np.ndarray:
         raise UserError(f"{name} is truncated: its header is incomplete.")
     shape = struct.unpack(f">{ndim}I", content[4:start])
     # Python integers: a damaged header may announce more values than an int64 counts.
-    expected = dtype.itemsize
-    for size in shape:
-        expected *= size
+    expected = dtype.itemsize * math.prod(shape)
     if len(content) - start != expected:
         raise UserError(
             f"{name} is damaged: its header announces {expected} bytes of values "
@@ -46,16 +45,11 @@ def gunzip(content: bytes, name: str) -> bytes:
     """Return `content`, decompressed when it is gzip; `name` is what errors call it."""
     if content[:2] != b"\x1f\x8b":
         return content
-    try:
+    with decoding(name, "gzip"):
         return gzip.decompress(content)
-    except (EOFError, OSError, zlib.error) as error:
-        raise UserError(f"{name} is damaged or truncated ({error}).") from error
 
 
 def read_idx(path: Path) -> np.ndarray:
     """Return the array held by an IDX file, gzipped or not."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise UserError(f"Cannot read {path}: {error.strerror}.") from error
-    return parse_idx(gunzip(content, str(path)), str(path))
+    with decoding(path, "an IDX file"):
+        return parse_idx(gunzip(path.read_bytes(), str(path)), str(path))

@@ -15,7 +15,7 @@ from latentuq.data.archives import idx_name
 from latentuq.data.datasets import PUBLICATIONS, TEST_IMAGES, TRAIN_IMAGES, load_dataset
 from latentuq.data.idx import read_idx
 from latentuq.data.images import existing_file, read_image, read_npy, read_npz, real_values
-from latentuq.data.scaling import Scaling, fit_scaling
+from latentuq.data.scaling import BYTES, Scaling, fit_scaling
 
 FEWEST_IMAGES = 40
 """Fewer training images than this are taken for a mistake."""
@@ -62,7 +62,9 @@ def read_images(path: str | os.PathLike[str]) -> ImageSet:
     """
     source = os.fspath(path)
     if source in PUBLICATIONS:
-        return _from_dataset(source)
+        known = load_dataset(source)
+        checksum = _checksum(known.train_images)
+        return ImageSet(known.train_images, known.test_images, BYTES, checksum, source)
     found = Path(source).expanduser()
     if found.is_dir():
         files = sorted(file for file in found.iterdir() if _is_image(file))
@@ -90,12 +92,6 @@ def read_images(path: str | os.PathLike[str]) -> ImageSet:
     )
 
 
-def _from_dataset(name: str) -> ImageSet:
-    dataset = load_dataset(name)
-    train = dataset.train_images
-    return ImageSet(train, dataset.test_images, Scaling(0.0, 255.0), _checksum(train), name)
-
-
 def _is_image(file: Path) -> bool:
     # Names with a leading dot are what file managers leave beside the images.
     hidden = file.name.startswith(".")
@@ -111,7 +107,9 @@ def _read_folder(folder: Path, files: list[Path]) -> np.ndarray:
         images = np.empty((len(files), *first.shape), first.dtype)
         for slot, file in zip(images, files, strict=True):
             image = first if file == files[0] else read_image(file)
-            _check_like_first(image, file, first, files[0])
+            _check_like(image, str(file), first, files[0].name)
+            if not np.isfinite(image).all():
+                raise UserError(f"{file} holds NaN or infinite values, which cannot be trained on.")
             slot[...] = image
     # One note for the folder, not one for each of thousands of files.
     if caught:
@@ -120,23 +118,18 @@ def _read_folder(folder: Path, files: list[Path]) -> np.ndarray:
     return images
 
 
-def _check_like_first(image: np.ndarray, file: Path, first: np.ndarray, first_file: Path) -> None:
-    if image.shape != first.shape:
+def _check_like(image: np.ndarray, name: str, other: np.ndarray, other_name: str) -> None:
+    if image.shape != other.shape:
+        size, other_size = (" x ".join(map(str, each.shape)) for each in (image, other))
         raise UserError(
-            f"{file} is {_size(image)} pixels but {first_file.name} is {_size(first)}: "
+            f"{name} is {size} pixels but {other_name} is {other_size}: "
             "all images should have one size."
         )
-    if image.dtype != first.dtype:
+    if image.dtype != other.dtype:
         raise UserError(
-            f"{file} holds {image.dtype} values but {first_file.name} holds {first.dtype}: "
+            f"{name} holds {image.dtype} values but {other_name} holds {other.dtype}: "
             "all images should have one type."
         )
-    if not np.isfinite(image).all():
-        raise UserError(f"{file} holds NaN or infinite values, which cannot be trained on.")
-
-
-def _size(image: np.ndarray) -> str:
-    return f"{image.shape[0]} x {image.shape[1]}"
 
 
 def make_image_set(
@@ -156,17 +149,9 @@ def make_image_set(
             stacklevel=3,
         )
     if test is not None:
-        test = _checked(test, f"The test entry of {source}")
-        if test.shape[1:] != train.shape[1:]:
-            raise UserError(
-                f"The test images of {source} are {_size(test[0])} pixels "
-                f"but its training images are {_size(train[0])}."
-            )
-        if test.dtype != train.dtype:
-            raise UserError(
-                f"The test images of {source} are {test.dtype} but its training images "
-                f"are {train.dtype}."
-            )
+        name = f"The test entry of {source}"
+        test = _checked(test, name)
+        _check_like(test[0], name, train[0], "a training image")
         test = _frozen(scaling.to_unit(test))
     unit = _frozen(scaling.to_unit(train))
     return ImageSet(unit, test, scaling, _checksum(unit), source)

@@ -32,6 +32,16 @@ def read_image(path: str | os.PathLike[str]) -> np.ndarray:
     Raises:
         UserError: The file is missing, damaged, or not one greyscale image.
     """
+    image = read_array(path)
+    if image.ndim != 2:
+        image = reduce_colour(image, os.fspath(path))
+    if image.size == 0:
+        raise UserError(f"{path} has shape {image.shape} where (height, width) is expected.")
+    return image
+
+
+def read_array(path: str | os.PathLike[str]) -> np.ndarray:
+    """Return an array of any shape from a NumPy file, or the image that another file holds."""
     path, extension = split_extension(path)
     path = existing_file(path)
     reader = _READERS.get(path.suffix.lower())
@@ -40,26 +50,13 @@ def read_image(path: str | os.PathLike[str]) -> np.ndarray:
     if extension is not None and reader is not _read_fits:
         raise UserError(f"{path} has no extensions: leave out [{extension}].")
     found = _read_fits(path, extension) if extension is not None else reader(path)
-    image = real_values(found, str(path))
-    if image.ndim == 3 and reader in (read_npy, _read_npz_image):
-        image = reduce_colour(image, str(path))
-    if image.ndim != 2 or image.size == 0:
-        raise UserError(f"{path} has shape {image.shape} where (height, width) is expected.")
-    return image
-
-
-def read_array(path: str | os.PathLike[str]) -> np.ndarray:
-    """An array of any shape from `.npy`, or one image from the other formats."""
-    if Path(path).suffix.lower() != ".npy":
-        return read_image(path)
-    path = existing_file(path)
-    return real_values(read_npy(path), str(path))
+    return real_values(found, str(path))
 
 
 def reduce_colour(array: np.ndarray, name: str) -> np.ndarray:
-    """Grey for an array whose last axis is red, green, blue and perhaps opacity.
+    """Return grey for an array whose last axis is red, green, blue and perhaps opacity.
 
-    Said in a warning, unless the array is grey already.
+    A warning says so, unless the array is grey already.
     """
     if array.ndim != 3 or array.shape[2] not in (3, 4) or 0 in array.shape:
         raise UserError(f"{name} has shape {array.shape} where (height, width) is expected.")
@@ -92,11 +89,12 @@ def write_image(path: str | os.PathLike[str], array: object) -> None:
         return
     if suffix not in (".png", ".tif", ".tiff"):
         raise UserError(f"Cannot write {path}: its name should end in .png, .tif or .npy.")
-    pixels = _png_pixels(image, path) if suffix == ".png" else _tiff_pixels(image)
+    if image.dtype not in (np.uint8, np.uint16):
+        image = _as_bytes(image, path) if suffix == ".png" else image.astype(np.float32)
     from PIL import Image
 
     with atomic_path(path) as beside:
-        Image.fromarray(pixels).save(beside)
+        Image.fromarray(image).save(beside)
 
 
 def split_extension(path: str | os.PathLike[str]) -> tuple[Path, str | None]:
@@ -140,7 +138,7 @@ def real_values(array: np.ndarray, name: str) -> np.ndarray:
 
 
 @contextmanager
-def decoding(path: Path, kind: str) -> Iterator[None]:
+def decoding(path: str | Path, kind: str) -> Iterator[None]:
     """Turn whatever a decoder raises on a damaged file into one sentence that names the file."""
     try:
         yield
@@ -212,6 +210,8 @@ def _read_fits(path: Path, extension: str | None = None) -> np.ndarray:
         # Radio images carry axes of length 1 for frequency and polarisation.
         while data.ndim > 2 and data.shape[0] == 1:
             data = data[0]
+        if data.ndim != 2:
+            raise UserError(f"{path} has shape {data.shape} where (height, width) is expected.")
         return data
 
 
@@ -242,17 +242,11 @@ def _fits_image(path: Path, extension: str | None) -> Iterator[Any]:
         raise UserError(f"{path} has no image extension {extension!r}; there are {known}.")
 
 
-def _png_pixels(image: np.ndarray, path: Path) -> np.ndarray:
-    if image.dtype in (np.uint8, np.uint16):
-        return image
+def _as_bytes(image: np.ndarray, path: Path) -> np.ndarray:
     values = image.astype(np.float64)
     if np.isnan(values).any():
         raise UserError(f"Cannot write NaN to {path}: use .tif or .npy, which keep it.")
     return np.rint(np.clip(values, 0, 1) * 255).astype(np.uint8)
-
-
-def _tiff_pixels(image: np.ndarray) -> np.ndarray:
-    return image if image.dtype in (np.uint8, np.uint16) else image.astype(np.float32)
 
 
 _READERS: dict[str, Callable[[Path], np.ndarray]] = {

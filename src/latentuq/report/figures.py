@@ -26,13 +26,7 @@ _LINEAR = 10
 
 
 class Panel(NamedTuple):
-    """One image of the overview.
-
-    Attributes:
-        name: What it shows.
-        pixels: Its colours.
-        note: The range of its scale, where that is not [0, 1].
-    """
+    """One image of the overview; `note` tells the range of its scale where that is not [0, 1]."""
 
     name: str
     pixels: UInt8[np.ndarray, "height width 3"]
@@ -86,13 +80,15 @@ def draw_modes(content: Content) -> Any:
 
 def draw_samples(content: Content) -> Any:
     """Clean images, and under each what the instrument would have made of it."""
-    samples = [grey_pixels(each) for each in content.samples]
-    rows = [_strip(samples[first : first + _COLUMNS]) for first in range(0, len(samples), _COLUMNS)]
+    kinds = [[grey_pixels(each) for each in content.samples]]
     if content.data.ndim == 2:
         limits = data_range(content.data)
-        seen = [grey_pixels(each, *limits) for each in content.replicates]
-        strips = [_strip(seen[first : first + _COLUMNS]) for first in range(0, len(seen), _COLUMNS)]
-        rows = [row for pair in zip(rows, strips, strict=True) for row in pair]
+        kinds.append([grey_pixels(each, *limits) for each in content.replicates])
+    rows = [
+        _strip(images[first : first + _COLUMNS])
+        for first in range(0, len(content.samples), _COLUMNS)
+        for images in kinds
+    ]
     figure, axes = _sheet(len(rows), 1, 0.8, width=0.8 * _COLUMNS)
     for axis, row in zip(axes[:, 0], rows, strict=True):
         _show(axis, row)
@@ -189,32 +185,21 @@ def _set_wide_scale(axis: Any, low: float, high: float) -> None:
     axis.yaxis.set_major_formatter(lambda value, _: true_minus(f"{value:g}"))
 
 
-def draw_slices(content: Content) -> Any:
-    """-ln p through the heaviest mode against its Gaussian, all axes."""
-    figure, axes = _plot(len(content.slices))
-    for place, (axis, one) in enumerate(zip(np.atleast_1d(axes), content.slices, strict=True)):
-        _plot_slice(axis, one, first=not place)
+def draw_slices(slices: Sequence[Slice]) -> Any:
+    """-ln p through the heaviest mode against its Gaussian, side by side."""
+    figure, axes = _plot(len(slices))
+    for axis, one in zip(np.atleast_1d(axes), slices, strict=True):
+        axis.plot(one.steps, one.exact, color="#0072b2", label="exact")
+        axis.plot(one.steps, one.steps**2 / 2, color="#d55e00", linestyle="--", label="Gaussian")
+        # All of the exact curve but the steep ends of a bad fit.
+        finite = [0.0, *one.exact[np.isfinite(one.exact)]]
+        axis.set_ylim(min(finite) - 0.5, float(np.clip(max(finite), 5, 12)) + 0.5)
+        axis.set_title(f"{one.name}, sd {one.width:.2g}", fontsize=_TEXT)
+        axis.set_xlabel("standard deviations", fontsize=_TEXT)
+    first = figure.axes[0]
+    first.set_ylabel("−ln p above the centre", fontsize=_TEXT)
+    first.legend(frameon=False, fontsize=_TEXT - 1)
     return figure
-
-
-def draw_slice(content: Content, place: int) -> Any:
-    """The same for one axis."""
-    figure, axis = _plot()
-    _plot_slice(axis, content.slices[place], first=True)
-    return figure
-
-
-def _plot_slice(axis: Any, one: Slice, first: bool) -> None:
-    axis.plot(one.steps, one.exact, color="#0072b2", label="exact")
-    axis.plot(one.steps, one.fitted, color="#d55e00", linestyle="--", label="Gaussian")
-    # All of the exact curve but the steep ends of a bad fit.
-    finite = [0.0, *one.exact[np.isfinite(one.exact)]]
-    axis.set_ylim(min(finite) - 0.5, float(np.clip(max(finite), 5, 12)) + 0.5)
-    axis.set_title(f"{one.name}, sd {one.width:.2g}", fontsize=_TEXT)
-    axis.set_xlabel("standard deviations", fontsize=_TEXT)
-    if first:
-        axis.set_ylabel("−ln p above the centre", fontsize=_TEXT)
-        axis.legend(frameon=False, fontsize=_TEXT - 1)
 
 
 def draw_data(content: Content) -> Any:
@@ -247,16 +232,9 @@ FIGURES: dict[str, Callable[[Content], Any]] = {
     "components": draw_components,
     "latent": draw_latent,
     "search": draw_search,
-    "slices": draw_slices,
+    "slices": lambda content: draw_slices(content.slices),
 }
 """Every figure by the name of its file."""
-
-
-def save_figures(content: Content, folder: Path) -> dict[str, str]:
-    """Writes all figures as PNG and SVG into a folder; returns the text of the latter by name."""
-    return {
-        name: save_figure(draw(content), folder / f"{name}.png") for name, draw in FIGURES.items()
-    }
 
 
 def save_figure(figure: Any, path: Path) -> str:
@@ -289,8 +267,7 @@ def data_range(data: Float[np.ndarray, "*data"]) -> tuple[float, float]:
 
 def heat_range(content: Content) -> float:
     """The largest standard deviation: one scale for all maps of a report."""
-    maps: Sequence[np.ndarray] = [content.std, *(card.std for card in content.cards)]
-    return max(float(np.nanmax(each)) for each in maps)
+    return max(float(np.nanmax(each.std)) for each in (content, *content.cards))
 
 
 def _sheet(

@@ -18,7 +18,7 @@ from latentuq.report.content import Content
 from latentuq.report.figures import (
     data_range,
     draw_data,
-    draw_slice,
+    draw_slices,
     heat_range,
     overview_panels,
     render_svg,
@@ -130,11 +130,12 @@ def _headline(post: Posterior) -> str:
 
 def _cards(content: Content) -> str:
     high = heat_range(content)
-    cards = []
+    cards, rest = [], ""
     for place, card in enumerate(content.cards):
         deepest = ", the most probable point" if card.deepest else ""
-        few = f" Draws in its basin: {card.draws}, so that its spread is understated."
-        few = few if card.draws < _ENOUGH else ""
+        few = ""
+        if card.draws < _ENOUGH:
+            few = f" Draws in its basin: {card.draws}, so that its spread is understated."
         samples = _row(
             [picture(grey_pixels(each), text="sample") for each in card.samples], "small"
         )
@@ -152,11 +153,8 @@ def _cards(content: Content) -> str:
             f'{head}{samples}<p class="note">−ln p(u|y) {true_minus(f"{card.depth:.2f}")}, χ² per'
             f" datum {card.chi_squared:.2f}{deepest}.{few}</p></article>"
         )
-    rest = (
-        f'<p class="note">All other modes together: {content.rest:.2%}.</p>'
-        if content.rest > 5e-5
-        else ""
-    )
+    if content.rest > 5e-5:
+        rest = f'<p class="note">All other modes together: {content.rest:.2%}.</p>'
     return f'<div class="cards">{"".join(cards)}</div>{rest}'
 
 
@@ -201,10 +199,10 @@ def _plots(content: Content, drawn: Mapping[str, str]) -> str:
     ]
     plots += [
         _plot(
-            render_svg(draw_slice(content, place)),
+            render_svg(draw_slices([one])),
             f"A slice of −ln p through the centre of the heaviest mode's Gaussian, {one.name}.",
         )
-        for place, one in enumerate(content.slices)
+        for one in content.slices
     ]
     return f'<div class="plots">{"".join(plots)}</div>'
 

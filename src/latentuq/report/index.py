@@ -16,12 +16,7 @@ _MOST_MODES = 4
 class Entry(NamedTuple):
     """A report in the index.
 
-    Attributes:
-        name: The heading, and the name of the report's folder.
-        summary: A sentence on the problem.
-        note: A sentence on the answer.
-        verdict: How far to trust the answer.
-        content: What the report shows.
+    Its name is its heading and its folder; `summary` is about the problem, `note` on the answer.
     """
 
     name: str

@@ -1,5 +1,6 @@
 """Colours that a colour-blind reader can tell apart, and images as pixels."""
 
+import matplotlib as mpl
 import numpy as np
 from jaxtyping import Float, UInt8
 
@@ -9,22 +10,6 @@ OTHER = "#8a8a8a"
 """For what belongs to no mode that is shown."""
 MISSING = (150, 175, 205)
 """Where there are no data: neither black nor white nor a shade between."""
-
-# Dark to light over blue-violet and orange, monotone in brightness: read off the map "inferno".
-_HEAT = np.array(
-    [
-        (0, 0, 4),
-        (31, 12, 72),
-        (85, 15, 109),
-        (136, 34, 106),
-        (186, 54, 85),
-        (227, 89, 51),
-        (249, 140, 10),
-        (249, 201, 50),
-        (252, 255, 164),
-    ],
-    float,
-)
 
 
 def mode_colour(mode: int) -> str:
@@ -48,7 +33,5 @@ def heat_pixels(
     image: Float[np.ndarray, "height width"], high: float
 ) -> UInt8[np.ndarray, "height width 3"]:
     """A map of uncertainty, from zero (black) to high (light yellow)."""
-    level = np.clip(np.nan_to_num(image) / max(high, 1e-12), 0, 1) * (len(_HEAT) - 1)
-    below = np.minimum(level.astype(int), len(_HEAT) - 2)
-    share = (level - below)[..., None]
-    return np.rint((1 - share) * _HEAT[below] + share * _HEAT[below + 1]).astype(np.uint8)
+    level = np.clip(np.nan_to_num(image) / max(high, 1e-12), 0, 1)
+    return mpl.colormaps["inferno"](level, bytes=True)[..., :3]

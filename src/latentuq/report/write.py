@@ -11,7 +11,7 @@ import numpy as np
 
 from latentuq.core.errors import UserError
 from latentuq.data.observation import Observation
-from latentuq.data.scaling import Scaling
+from latentuq.data.scaling import UNIT
 from latentuq.forward import (
     Blur,
     Composed,
@@ -24,7 +24,7 @@ from latentuq.forward import (
 )
 from latentuq.posterior import NoiseLevel, Posterior
 from latentuq.report.content import Content
-from latentuq.report.figures import save_figures, true_minus
+from latentuq.report.figures import FIGURES, save_figure, true_minus
 from latentuq.report.html import make_page
 
 FILES = ("report.html", "summary.json", "posterior.nc", "mean.fits", "std.fits")
@@ -78,15 +78,13 @@ def write_report(
     provenance = _provenance(post)
     if (level := background.noise_level) is not None:
         provenance["estimated noise"] = str(level)
-        facts["noise"] = {
-            "std": level.std,
-            "low": level.low,
-            "high": level.high,
-            "bound": level.is_bound,
-        }
+        interval = {"low": level.low, "high": level.high, "bound": level.is_bound}
+        facts["noise"] = {"std": level.std, **interval}
     figures = folder / "figures"
     figures.mkdir()
-    drawn = save_figures(content, figures)
+    drawn = {
+        name: save_figure(draw(content), figures / f"{name}.png") for name, draw in FIGURES.items()
+    }
     post.save(folder / "posterior.nc", samples=background.samples)
     page = make_page(background.title, post, content, drawn, provenance, background.notes)
     (folder / "report.html").write_text(page, encoding="utf-8")
@@ -153,7 +151,7 @@ def _write_fits(folder: Path, post: Posterior, observation: Observation) -> None
     header = _adapted(observation.header, np.shape(post.mean), observation.values.shape)
     scaling = observation.scaling
     if post.problem is not None and not _keeps_units(post.problem.operator):
-        scaling = Scaling(0.0, 1.0)
+        scaling = UNIT
         header.remove("BUNIT", ignore_missing=True)
         header.add_comment("On the prior's scale of [0, 1]: the operator changes units.")
     for name, values in (
@@ -190,8 +188,9 @@ def _adapted(header: Any, shape: tuple[int, ...], data_shape: tuple[int, ...]) -
         return header
     ratios = np.array(shape[::-1]) / np.array(data_shape[::-1])
     with warnings.catch_warnings(action="ignore"):
-        wcs = WCS(header).sub(2)
-    for word in WCS(header).to_header():
+        whole = WCS(header)
+        wcs, words = whole.sub(2), whole.to_header()
+    for word in words:
         header.remove(word, ignore_missing=True)
     for word in [*header["CD?_?"], *header["CTYPE*"], *header["CR????*"], *header["CDELT*"]]:
         header.remove(word, ignore_missing=True)
