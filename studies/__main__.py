@@ -11,16 +11,16 @@ import typer
 
 from latentuq import UserError
 from latentuq.cli.seeds import seed_option
-from latentuq.core.cells import read_cells, run_cells
+from latentuq.core.cells import commits, read_cells, run_cells
 from studies.pages import RESULTS, write_page
 
 MEASURED = {
     "priors": "Network sizes, training speed and the metrics of the embedded models.",
     "references": "Ground truth of 16 image posteriors by sequential Monte Carlo.",
-    "inference": "Is the inference right, repeatable, honest and cheap?",
+    "inference": "Is the inference right, repeatable and honest?",
     "reports": "Are the reports of the demo right, and where does their time go?",
 }
-"""Studies whose module has a TITLE, `make_setup`, `make_jobs` and `make_sections`."""
+"""Studies whose module has `make_setup`, `make_jobs` and `make_values`."""
 
 app = typer.Typer(
     help="Run a study; what has been measured is saved and not repeated.",
@@ -64,10 +64,8 @@ def _add_measured(name: str, text: str) -> None:
         cells = read_cells(path)
         if missing := jobs.keys() - cells.keys():
             raise UserError(f"{len(missing)} cells are missing in {path}, so there is no page yet.")
-        sections = study.make_sections(cells)
-        command = f"python -m studies {name}"
-        page = write_page(path.with_suffix(".md"), study.TITLE, command, cells.values(), sections)
-        typer.echo(f"Wrote {page}")
+        values = {"commits": commits(cells.values()), **study.make_values(cells)}
+        typer.echo(f"Wrote {write_page(name, path.with_suffix('.md'), values)}")
 
 
 for each in MEASURED.items():
