@@ -11,7 +11,7 @@ import typer
 
 from latentuq import UserError
 from latentuq.cli.seeds import seed_option
-from latentuq.core.cells import commits, read_cells, run_cells
+from latentuq.core.cells import commits, job, read_cells, read_file, run_cells
 from studies.pages import RESULTS, write_page
 
 MEASURED = {
@@ -91,7 +91,6 @@ def bench(
     write: Write = False,
 ) -> None:
     """Our inference beside the others, on the paper's four problems."""
-    from latentuq.core.cells import read_file
     from latentuq.prior.model_file import load_prior
     from latentuq.problem.experiments import EXPERIMENTS
     from studies.bench.methods import METHODS
@@ -145,6 +144,26 @@ def calibration(
     place = "" if output == RESULTS / "calibration" else f" -o {output}"
     command = f"python -m studies calibration --write{place}"
     typer.echo(f"Wrote {write_calibration(output, page, command)}")
+
+
+@app.command()
+def memory(
+    operators: Annotated[int, typer.Option(min=1, help="The number of different operators.")] = 200,
+    densities: Annotated[int, typer.Option(min=0, help="The number of different densities.")] = 300,
+    output: Output = RESULTS,
+    write: Write = False,
+) -> None:
+    """Does memory stay bounded over many different problems in one process?"""
+    from studies.memory import make_values, measure
+
+    path = output / "memory.json"
+    if not write:
+        # One cell, because all of it must be one process.
+        jobs = {"series": job(measure, operators, densities, _report)}
+        run_cells(path, {"operators": operators, "densities": densities}, jobs, _report)
+    setup, cells = read_file(path)
+    values = {"command": _command(), "commits": commits(cells.values()), **setup}
+    typer.echo(f"Wrote {write_page('memory', output / 'memory.md', values | make_values(cells))}")
 
 
 @app.command()

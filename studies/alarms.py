@@ -10,7 +10,6 @@ import numpy as np
 from jaxtyping import Float
 
 from latentuq import GaussianNoise, GenerativePrior, InverseProblem, UserError, solve
-from latentuq.calibration.statistics import clustered_rate
 from latentuq.calibration.studies import LOOKED_AT, corrupted, unseen_images
 from latentuq.calibration.summary import Rows, is_unreliable
 from latentuq.core.cells import Cells, job, run_cells
@@ -127,7 +126,7 @@ def run_alarms(
 
 
 def describe_alarms(rows: Rows) -> dict[str, dict[str, Any]]:
-    """How often each alarm was raised on every set, and on all that are no digits.
+    """How often each alarm was raised on every set, of how many, and on all that are no digits.
 
     The verdict raises it where the data do not fit, which the p-value alone tells, and where the
     inference failed. The evidence raises it below the 5 % quantile of the digits' own.
@@ -141,11 +140,10 @@ def describe_alarms(rows: Rows) -> dict[str, dict[str, Any]]:
     }
     facts: dict[str, dict[str, Any]] = {}
     for alarm, is_raised in raised.items():
-        facts[alarm] = {}
-        for name in SETS:
-            seen = [is_raised(row) for row in rows if row["set"] == name]
-            rate = clustered_rate(np.array(seen, int), np.ones(len(seen), int))
-            facts[alarm][name] = [round(rate.value, 4), round(rate.error, 4), rate.pixels]
+        seen = {name: [is_raised(row) for row in rows if row["set"] == name] for name in SETS}
         others = [is_raised(row) for row in rows if row["set"] != "digits"]
-        facts[alarm]["out of model"] = round(float(np.mean(others)), 4)
+        facts[alarm] = {
+            name: (np.mean(each) if each else np.nan, len(each)) for name, each in seen.items()
+        }
+        facts[alarm]["others"] = np.mean(others)
     return facts

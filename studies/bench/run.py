@@ -101,9 +101,7 @@ def run_bench(
     jobs: dict[str, Job] = {}
     for repeat in range(plan.repeats):
         for corruption in plan.corruptions:
-            jobs[f"{COMPILING} {corruption}"] = job(
-                lambda name: {"seconds": compiled(name)[1]}, corruption
-            )
+            jobs[f"{COMPILING} {corruption}"] = job(compiling, corruption)
             for method in plan.methods:
                 if repeat < (METHODS[method].repeats or plan.repeats):
                     run = method, corruption, repeat
