@@ -95,7 +95,7 @@ def bench(
     from latentuq.problem.experiments import EXPERIMENTS
     from studies.bench.methods import METHODS
     from studies.bench.page import write_bench
-    from studies.bench.run import Plan, check_names, run_bench
+    from studies.bench.run import Plan, run_bench
     from studies.references import read_references
 
     path = output / "bench.json"
@@ -104,7 +104,6 @@ def bench(
         if methods in ("", "all"):
             chosen = [each for each, method in METHODS.items() if methods or not method.slow]
         problems = _listed(corruptions) or [*EXPERIMENTS]
-        check_names(chosen, problems)
         prior = load_prior(model)
         truths = read_references(references, prior)
         plan = Plan(prior, truths, chosen, problems, repeats, seed, scaling)

@@ -112,6 +112,6 @@ def _hidden(cells: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "hidden": rows(form, tried),
         "hidden_commits": commits(tried),
-        "caught": sum(cell["found_again"] or is_unreliable(cell) for cell in tried),
+        "caught": sum(bool(cell["found_again"]) or is_unreliable(cell) for cell in tried),
         "tried": len(tried),
     }

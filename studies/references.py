@@ -20,8 +20,8 @@ from latentuq.core.tensors import read_tensors, write_tensors
 from latentuq.inference.importance import importance_sample, khat_threshold
 from latentuq.inference.mixture import Defensive
 from latentuq.problem.experiments import EXPERIMENTS, make_problem
-from studies.baselines import pool_evidence
-from studies.baselines.smc import Plan, Size, plan_smc, smc
+from studies.baselines.result import pool_evidence
+from studies.baselines.smc import Pass, Size, plan_smc, smc
 from studies.bench.sharpening import SHARPENING as FITTING
 from studies.bench.sharpening import fit_proposal
 from studies.pages import RESULTS, rows
@@ -113,7 +113,7 @@ def problem_key(problem: Problem, part: int) -> Key[Array, ""]:
     return jax.random.fold_in(jax.random.fold_in(jax.random.key(part), place), problem.image)
 
 
-def run_once(problem: Problem, density: InverseProblem, plan: Plan, number: int) -> Run:
+def run_once(problem: Problem, density: InverseProblem, plan: Pass, number: int) -> Run:
     """One run with a key of its own; the adaptive pass is shared by all runs of a problem."""
     key = problem_key(problem, 1 + number)
     result = smc(key, density.log_density, density.dim, size=SIZE, plan=plan)
@@ -154,15 +154,19 @@ def measure(prior: GenerativePrior, problem: Problem) -> tuple[dict[str, Any], n
     return cell | {"sharpened": sharpen(problem, density, draws)}, draws
 
 
-def summarise(plan: Plan, runs: list[Run]) -> dict[str, Any]:
+def summarise(plan: Pass, runs: list[Run]) -> dict[str, Any]:
     """The cell of one problem."""
+    counts = plan.counts
     log_evidence, error = pool_evidence([run.record["log_evidence"] for run in runs])
     return {
         "log_evidence": log_evidence,
         "error": error,
         "mean_error": mean_error(runs),
         "temperatures": [float(f"{stage.temperature:.4g}") for stage in plan.stages],
-        "plan": {"gradients": plan.gradients, "forward_equivalents": plan.forward_equivalents},
+        "plan": {
+            "gradients": counts.gradients,
+            "forward_equivalents": counts.forward_equivalents(plan.cloud.u.shape[1]),
+        },
         "runs": [run.record for run in runs],
     }
 

@@ -24,7 +24,7 @@ def quick(monkeypatch):
 
     def solve(key, problem):
         bright = float(np.nanmean(np.asarray(problem.y))) > 0.5
-        verdict = SimpleNamespace(word="unreliable" if bright else "reliable")
+        verdict = "unreliable" if bright else "reliable"
         diagnostics = SimpleNamespace(predictive_p_value=0.001 if bright else 0.5)
         return SimpleNamespace(verdict=verdict, diagnostics=diagnostics, log_evidence=-bright)
 

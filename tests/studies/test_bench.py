@@ -8,7 +8,7 @@ from latentuq.calibration.summary import is_unreliable, verdict_word
 from latentuq.core.cells import read_file
 from latentuq.core.errors import UserError
 from latentuq.problem.experiments import EXPERIMENTS, make_problem
-from studies.baselines import BaselineResult
+from studies.baselines.result import BaselineResult
 from studies.bench import run as bench_run
 from studies.bench.methods import METHODS, Method
 from studies.bench.page import _MARKERS, write_bench
