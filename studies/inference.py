@@ -58,24 +58,6 @@ def make(corruption: str, image: int) -> InverseProblem:
     return make_problem(load_model(), corruption, load_digits().digit(image))
 
 
-def summary(post: Posterior, seconds: float) -> dict[str, Any]:
-    d = post.diagnostics
-    return {
-        "log_evidence": float(post.log_evidence),
-        "log_evidence_error": float(post.log_evidence_error),
-        "weights": [round(float(w), 4) for w in post.weights],
-        "khat": d.khat,
-        "ess": d.ess,
-        "missed_mass": d.missed_mass,
-        "new_basin_chance": d.new_basin_chance,
-        "refinements": d.rounds,
-        "forward_equivalents": d.forward_equivalents,
-        "seconds": seconds,
-        "stages": dict(d.seconds),
-        "verdict": str(post.verdict),
-    }
-
-
 def measure_image(corruption: str, image: int, seed: int) -> dict[str, Any]:
     """One solve, beside the reference: evidence, weights and draws."""
     problem = make(corruption, image)
@@ -92,7 +74,20 @@ def measure_image(corruption: str, image: int, seed: int) -> dict[str, Any]:
     np.random.default_rng(seed).shuffle(distinct)
     number = min(len(ours), len(distinct))
     accuracy = two_sample_accuracy(test_key, jnp.asarray(ours), jnp.asarray(distinct[:number]))
-    return summary(post, seconds) | {
+    d = post.diagnostics
+    return {
+        "log_evidence": float(post.log_evidence),
+        "log_evidence_error": float(post.log_evidence_error),
+        "weights": [round(float(w), 4) for w in post.weights],
+        "khat": d.khat,
+        "ess": d.ess,
+        "missed_mass": d.missed_mass,
+        "new_basin_chance": d.new_basin_chance,
+        "refinements": d.rounds,
+        "forward_equivalents": d.forward_equivalents,
+        "seconds": seconds,
+        "stages": dict(d.seconds),
+        "verdict": str(post.verdict),
         "bridge": bridge_evidence(post, theirs),
         "weight_gap": float(jnp.max(jnp.abs(weights - post.weights))),
         "two_sample_accuracy": accuracy,
