@@ -11,16 +11,16 @@ import typer
 
 from latentuq import UserError
 from latentuq.cli.flags import seed_option
-from latentuq.core.cells import read_cells, run_cells
+from latentuq.core.cells import commits, job, read_cells, read_file, run_cells
 from studies.pages import RESULTS, write_page
 
 MEASURED = {
     "priors": "Network sizes, training speed and the metrics of the embedded models.",
     "references": "Ground truth of 16 image posteriors by sequential Monte Carlo.",
-    "inference": "Is the inference right, repeatable, honest and cheap?",
+    "inference": "Is the inference right, repeatable and honest?",
     "reports": "Are the reports of the demo right, and where does their time go?",
 }
-"""Studies whose module has a TITLE, `make_setup`, `make_jobs` and `make_sections`."""
+"""Studies whose module has `make_setup`, `make_jobs` and `make_values`."""
 
 app = typer.Typer(
     help="Run a study; what has been measured is saved and not repeated.",
@@ -64,10 +64,8 @@ def _add_measured(name: str, text: str) -> None:
         cells = read_cells(path)
         if missing := jobs.keys() - cells.keys():
             raise UserError(f"{len(missing)} cells are missing in {path}, so there is no page yet.")
-        sections = study.make_sections(cells)
-        command = f"python -m studies {name}"
-        page = write_page(path.with_suffix(".md"), study.TITLE, command, cells.values(), sections)
-        typer.echo(f"Wrote {page}")
+        values = {"commits": commits(cells.values()), **study.make_values(cells)}
+        typer.echo(f"Wrote {write_page(name, path.with_suffix('.md'), values)}")
 
 
 for each in MEASURED.items():
@@ -93,12 +91,11 @@ def bench(
     write: Write = False,
 ) -> None:
     """Our inference beside the others, on the paper's four problems."""
-    from latentuq.core.cells import read_file
     from latentuq.prior.model_file import load_prior
     from latentuq.problem.experiments import EXPERIMENTS
     from studies.bench.methods import METHODS
     from studies.bench.page import write_bench
-    from studies.bench.run import Plan, check_names, run_bench
+    from studies.bench.run import Plan, run_bench
     from studies.references import read_references
 
     path = output / "bench.json"
@@ -107,7 +104,6 @@ def bench(
         if methods in ("", "all"):
             chosen = [each for each, method in METHODS.items() if methods or not method.slow]
         problems = _listed(corruptions) or [*EXPERIMENTS]
-        check_names(chosen, problems)
         prior = load_prior(model)
         truths = read_references(references, prior)
         plan = Plan(prior, truths, chosen, problems, repeats, seed, scaling)
@@ -147,6 +143,26 @@ def calibration(
     place = "" if output == RESULTS / "calibration" else f" -o {output}"
     command = f"python -m studies calibration --write{place}"
     typer.echo(f"Wrote {write_calibration(output, page, command)}")
+
+
+@app.command()
+def memory(
+    operators: Annotated[int, typer.Option(min=1, help="The number of different operators.")] = 200,
+    densities: Annotated[int, typer.Option(min=0, help="The number of different densities.")] = 300,
+    output: Output = RESULTS,
+    write: Write = False,
+) -> None:
+    """Does memory stay bounded over many different problems in one process?"""
+    from studies.memory import make_values, measure
+
+    path = output / "memory.json"
+    if not write:
+        # One cell, because all of it must be one process.
+        jobs = {"series": job(measure, operators, densities, _report)}
+        run_cells(path, {"operators": operators, "densities": densities}, jobs, _report)
+    setup, cells = read_file(path)
+    values = {"command": _command(), "commits": commits(cells.values()), **setup}
+    typer.echo(f"Wrote {write_page('memory', output / 'memory.md', values | make_values(cells))}")
 
 
 @app.command()

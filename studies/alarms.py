@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from latentuq import GaussianNoise, GenerativePrior, InverseProblem, UserError, solve
-from latentuq.calibration.statistics import clustered_rate
+from latentuq import GaussianNoise, GenerativePrior, InverseProblem, UserError, load_dataset, solve
 from latentuq.calibration.studies import LOOKED_AT, corrupted, unseen_images
 from latentuq.calibration.summary import Rows, is_unreliable
 from latentuq.core.cells import Cells, job, run_cells
@@ -28,24 +28,17 @@ Image = Float[np.ndarray, "28 28"]
 
 
 def _digits() -> Iterator[Image]:
-    from latentuq.data import load_dataset
-
     images = load_dataset("mnist").test_images
-    for number in unseen_images(len(images)):
-        yield np.asarray(images[number], np.float32)
+    return (np.asarray(images[number], np.float32) for number in unseen_images(len(images)))
 
 
 def _garments() -> Iterator[Image]:
-    from latentuq.data import load_dataset
-
     images = load_dataset("fashion-mnist").test_images[FIRST_GARMENT:]
-    for image in np.random.default_rng(0).permutation(images):
-        yield np.asarray(image, np.float32)
+    return (np.asarray(image, np.float32) for image in np.random.default_rng(0).permutation(images))
 
 
 def _negatives() -> Iterator[Image]:
-    for image in _digits():
-        yield 1 - image
+    return (1 - image for image in _digits())
 
 
 def _checkerboards() -> Iterator[Image]:
@@ -59,8 +52,7 @@ def _checkerboards() -> Iterator[Image]:
 
 def _shuffled() -> Iterator[Image]:
     generator = np.random.default_rng(0)
-    for image in _digits():
-        yield generator.permutation(image.ravel()).reshape(SHAPE)
+    return (generator.permutation(image.ravel()).reshape(SHAPE) for image in _digits())
 
 
 SETS: dict[str, Callable[[], Iterator[Image]]] = {
@@ -101,7 +93,7 @@ def run_alarms(
 
     @cache
     def shown(name: str) -> list[Image]:
-        return [image for image, _ in zip(SETS[name](), range(problems), strict=False)]
+        return [*islice(SETS[name](), problems)]
 
     def measure(name: str, number: int) -> dict[str, Any]:
         if number >= len(shown(name)):
@@ -127,7 +119,7 @@ def run_alarms(
 
 
 def describe_alarms(rows: Rows) -> dict[str, dict[str, Any]]:
-    """How often each alarm was raised on every set, and on all that are no digits.
+    """How often each alarm was raised on every set, of how many, and on all that are no digits.
 
     The verdict raises it where the data do not fit, which the p-value alone tells, and where the
     inference failed. The evidence raises it below the 5 % quantile of the digits' own.
@@ -141,11 +133,10 @@ def describe_alarms(rows: Rows) -> dict[str, dict[str, Any]]:
     }
     facts: dict[str, dict[str, Any]] = {}
     for alarm, is_raised in raised.items():
-        facts[alarm] = {}
-        for name in SETS:
-            seen = [is_raised(row) for row in rows if row["set"] == name]
-            rate = clustered_rate(np.array(seen, int), np.ones(len(seen), int))
-            facts[alarm][name] = [round(rate.value, 4), round(rate.error, 4), rate.pixels]
+        seen = {name: [is_raised(row) for row in rows if row["set"] == name] for name in SETS}
         others = [is_raised(row) for row in rows if row["set"] != "digits"]
-        facts[alarm]["out of model"] = round(float(np.mean(others)), 4)
+        facts[alarm] = {
+            name: (np.mean(each) if each else np.nan, len(each)) for name, each in seen.items()
+        }
+        facts[alarm]["others"] = np.mean(others)
     return facts

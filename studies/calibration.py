@@ -28,6 +28,8 @@ from studies.baselines.laplace_mixture import laplace_mixture
 from studies.baselines.result import BaselineResult
 from studies.baselines.svi import Family, svi
 
+OURS = "latentuq"
+
 
 def run_calibration(
     study: Study,
@@ -45,7 +47,7 @@ def run_calibration(
         raise UserError(f"There is no study {study.kind!r}; there are {known}.")
     if not study.model_error:
         # All methods are compared where simulation and likelihood are one Gaussian.
-        kind = study.kind if study.method == "latentuq" else "simulated"
+        kind = study.kind if study.method == OURS else "simulated"
         study = study._replace(model_error=default_model_error(prior, kind))
     if study.kind == ALARMS:
         return run_alarms(prior.with_model_error(study.model_error), problems, folder, seed, report)
@@ -72,7 +74,7 @@ def _drawn(result: BaselineResult) -> Inferred:
 
 
 METHODS: dict[str, Infer] = {
-    "latentuq": infer_posterior,
+    OURS: infer_posterior,
     "laplace": _laplace,
     "mean-field": partial(_svi, "mean-field"),
     "full-rank": partial(_svi, "full-rank"),

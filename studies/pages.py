@@ -1,10 +1,12 @@
-"""What all pages of results share: where they are, how they begin, tables and figures."""
+"""What all pages of results share: where they are, their templates, their tables and figures."""
 
+import re
+import string
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from latentuq.core.cells import commits
 from latentuq.core.files import atomic_path
 
 ROOT = Path(__file__).parents[1]
@@ -13,52 +15,52 @@ RESULTS = ROOT / "docs" / "results"
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7")
 """One for each of the paper's problems, told apart by the colour-blind (Okabe and Ito)."""
 
-
-def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table."""
-    lines = [titles, ["---"] * len(titles), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+_TEXTS = Path(__file__).parent / "text"
+_REFINED = '"refined" is what earlier versions called a reliable answer whose fit was refined'
 
 
-def numbers(cell: Mapping[str, Any], **formats: str) -> list[str]:
-    """Some numbers of a cell as text, empty where it does not have them."""
-    values = {name: cell.get(name) for name in formats}
-    return [
-        "" if value is None or value != value else f"{value:{formats[name]}}"
-        for name, value in values.items()
-    ]
+class _Blank(string.Formatter):
+    """Formats what is missing or is not a number as nothing."""
+
+    def get_value(self, key: Any, args: Any, kwargs: Any) -> Any:
+        return kwargs.get(key)
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        missing = value is None or value != value
+        return "" if missing else super().format_field(value, format_spec)
 
 
-def section(title: str, before: str, titles: Sequence[str], rows: Sequence[Any], after: str) -> str:
-    """A heading, a table and what is said before and after it; nothing if the table is empty."""
-    if not rows:
-        return ""
-    parts = [f"## {title}", before, table(titles, rows), after]
-    return "\n\n".join(part for part in parts if part)
+def rows(form: str, found: Iterable[Mapping[str, Any]]) -> str:
+    """The rows of a Markdown table, each written in one form; what is missing stays empty."""
+    return "\n".join(f"| {_Blank().vformat(form, (), each)} |" for each in found)
 
 
-def write_page(
-    path: Path, title: str, command: str, cells: Iterable[dict[str, Any]], sections: Iterable[str]
-) -> Path:
-    """Writes a page that says by which command and from which file of cells it was made.
-
-    Args:
-        path: The page; the file of cells is beside it and has the same name.
-        title: The heading of the page.
-        command: What to call to write the page again.
-        cells: What was measured, for the commits that measured it.
-        sections: The rest of the page; empty ones are left out.
-    """
-    data = f"{path.stem}.json"
-    source = f"Written by `{command}` from [{data}]({data}) ({commits(cells)})."
-    write_text(path, [f"# {title}", source, *sections])
-    return path
+def table(titles: Sequence[str], body: str) -> str:
+    """A Markdown table whose titles are known only when it is made."""
+    return f"| {' | '.join(titles)} |\n|{' --- |' * len(titles)}\n{body}"
 
 
-def write_text(path: Path, sections: Iterable[str]) -> None:
-    """Writes sections that are not empty, a blank line between them."""
+def fill_page(name: str, values: Mapping[str, Any]) -> str:
+    """The template `text/NAME.md` with its values, without the sections whose table is empty."""
+    text = (_TEXTS / f"{name}.md").read_text().format_map({"refined": _REFINED, **values})
+    sections = re.split(r"\n(?=## )", text)
+    kept = [each for each in sections if not re.search(r"^\|( --- \|)+\n(?!\|)", each, re.M)]
+    parts = [part.strip() for part in "\n".join(kept).split("\n\n")]
+    return "\n\n".join(_wrapped(part) for part in parts if part) + "\n"
+
+
+def _wrapped(part: str) -> str:
+    """Lines of at most 100 characters, but for tables, headings, figures and lists."""
+    if part.startswith(("|", "#", "!", "-")):
+        return part
+    return textwrap.fill(part, 100, break_long_words=False, break_on_hyphens=False)
+
+
+def write_page(name: str, path: Path, values: Mapping[str, Any]) -> Path:
+    """Writes the page of a template, and returns its path."""
     with atomic_path(path) as temporary:
-        temporary.write_text("\n\n".join(each for each in sections if each) + "\n")
+        temporary.write_text(fill_page(name, values))
+    return path
 
 
 def save_figure(figure: Any, path: Path) -> None:

@@ -22,9 +22,8 @@ from latentuq.prior.training.losses import encode_all, make_vae_loss, sample_pos
 from latentuq.prior.training.quality import measure_vae
 from latentuq.prior.training.train import split_images
 from studies.baselines.timing import best_seconds, matmul_rate
-from studies.pages import ROOT, table
+from studies.pages import ROOT, rows, table
 
-TITLE = "Priors: what was measured"
 CONFIG = read_toml(TrainingConfig(), ROOT / "configs" / "mnist.toml")
 SIZES = [(128, 2), (256, 2), (256, 3), (512, 4)]
 SIZE_EPOCHS = 8
@@ -134,101 +133,61 @@ def measure_speed() -> dict[str, Any]:
     }
 
 
-def models_section() -> str:
+def describe_models() -> tuple[str, str]:
+    """The table of the embedded models' metrics, and the commands that made them."""
     cards = [summary(path) for path in embedded_models().values()]
-    keys = [key for key in cards[0] if key != "name"]
-    rows = [[f"`{key}`", *[format_value(key, card.get(key)) for card in cards]] for key in keys
-            if not isinstance(cards[0][key], dict)]  # fmt: skip
+    lines = {
+        f"`{key}`": [format_value(key, card.get(key)) for card in cards]
+        for key, value in cards[0].items()
+        if key != "name" and not isinstance(value, dict)
+    }
     for kind in cards[0]["model_error_log_likelihood"]:
         values = [f"{card['model_error_log_likelihood'][kind]:.0f}" for card in cards]
-        rows.append([f"residual log-likelihood, {kind}", *values])
-    lines = [table(["metric", *[f"`{card['name']}`" for card in cards]], rows), "", "Made by:", ""]
-    for path in embedded_models().values():
-        lines.append(f"- `{read_card(path)['training']['command']}`")
-    return "\n".join(lines)
+        lines[f"residual log-likelihood, {kind}"] = values
+    titles = ["metric", *(f"`{card['name']}`" for card in cards)]
+    body = "\n".join(f"| {' | '.join([name, *values])} |" for name, values in lines.items())
+    commands = [read_card(path)["training"]["command"] for path in embedded_models().values()]
+    return table(titles, body), "\n".join(f"- `{command}`" for command in commands)
 
 
-def decoder_section(cells: Cells) -> str:
+def describe_decoders(cells: Cells) -> str:
     found = [cell for name, cell in cells.items() if name.startswith("decoder")]
-    rows, previous = [], None
-    for cell in sorted(found, key=lambda cell: cell["flops"]):
-        gain = "-"
-        if previous is not None:
-            extra = (cell["flops"] - previous["flops"]) / 1e6
-            gain = f"{(cell['elbo'] - previous['elbo']) / extra:+.1f}"
-        rows.append(
-            [
-                f"{cell['blocks']} x 2 x {cell['width']}",
-                f"{cell['flops'] / 1e6:.2f}",
-                f"{cell['elbo']:.1f}",
-                f"{cell['rms']:.4f}",
-                gain,
-                f"{cell['elbo'] / cell['flops'] * 1e6:.0f}",
-            ]
-        )
-        previous = cell
-    titles = ["decoder", "MFLOP", "test ELBO", "test rms", "nats per extra MFLOP", "nats per MFLOP"]
-    return table(titles, rows)
+    found = [cell | {"mflop": cell["flops"] / 1e6} for cell in found]
+    found.sort(key=lambda cell: cell["flops"])
+    found[0]["gain"] = "-"
+    for cell, smaller in zip(found[1:], found, strict=False):
+        gain = (cell["elbo"] - smaller["elbo"]) / (cell["mflop"] - smaller["mflop"])
+        cell["gain"] = f"{gain:+.1f}"
+    for cell in found:
+        cell["worth"] = cell["elbo"] / cell["mflop"]
+    form = "{blocks} x 2 x {width} | {mflop:.2f} | {elbo:.1f} | {rms:.4f} | {gain} | {worth:.0f}"
+    return rows(form, found)
 
 
-def flow_section(cells: Cells) -> str:
+def describe_flows(cells: Cells) -> str:
     found = [cells[f"flow {width}"] for width, _ in FLOWS]
-    rows = [
-        [
-            f"{cell['depth']} x [{cell['width']}, {cell['width']}]",
-            f"{cell['flops'] / 1e6:.2f}",
-            str(cell["epochs"]),
-            f"{cell['train_nll']:.2f}",
-            f"{cell['test_nll']:.2f}",
-            f"{cell['test_nll'] - found[-1]['test_nll']:+.2f}",
-        ]
+    found = [
+        cell | {"mflop": cell["flops"] / 1e6, "loss": cell["test_nll"] - found[-1]["test_nll"]}
         for cell in found
     ]
-    titles = ["flow", "MFLOP", "epochs", "train NLL", "test NLL", "against the paper's size"]
-    return table(titles, rows)
+    form = "{depth} x [{width}, {width}] | {mflop:.2f} | {epochs} | {train_nll:.2f}"
+    return rows(form + " | {test_nll:.2f} | {loss:+.2f}", found)
 
 
-def make_sections(cells: Cells) -> list[str]:
+def make_values(cells: Cells) -> dict[str, Any]:
     speed = cells["speed"]
-    text = f"""\
-The models' own metrics come from their files.
-
-## The embedded models
-
-{models_section()}
-
-ELBO and log-likelihoods are nats per image; `rms` decodes a sample of the encoder, `rms_of_mean`
-its mean. C2ST is the held-out accuracy of a classifier (0.5: it cannot tell): `latent` compares
-encoded test images with latent draws, `image` compares the decoded ones, each before and after
-the flow; `image_c2st_real` compares the test images themselves with draws of the whole prior,
-scalar model error included.
-
-**A bar that is missed.** `latent_c2st_after` of `mnist` was to be at most 0.53. MNIST's test set
-does not follow its training set: encoded *training* images can be told from encoded test images
-with accuracy `latent_c2st_floor`, which is what a flawless fit to the training set would score.
-Against images that were kept from training but come from the same set (`latent_c2st_held_out`,
-fewer of them), a flawless fit scores 0.5. The wide flow of `mnist-paper` does not score better, and
-Fashion-MNIST, whose two sets are alike, meets the bar with the same small flow.
-
-## Decoder sizes
-
-{SIZE_EPOCHS} epochs each, everything else as in `configs/mnist.toml`. The decoder is what every
-posterior evaluation pays for; the encoder is not.
-
-{decoder_section(cells)}
-
-## Flow sizes
-
-Fitted to the encoder of `mnist`; the test images' encoder samples under N(0, I) have the
-`gaussian_nll` above. The default is the smallest flow within 0.2 nats of the paper's [512, 512].
-
-{flow_section(cells)}
-
-## Where training time goes
-
-One step of the `mnist` configuration ({CONFIG.vae_fit.batch} images): gradient
-{1e3 * speed["gradient_seconds"]:.1f} ms, Adam and averaging {1e3 * speed["update_seconds"]:.1f} ms
-(fused into one program: {1e3 * speed["fused_seconds"]:.1f} ms). Its matrix products alone are
-{speed["flops"] / 1e9:.2f} GFLOP; at this machine's own rate for a product of the encoder's size,
-{speed["matmul_rate"] / 1e9:.0f} GFLOP/s, the step reaches {100 * speed["fraction"]:.0f} % of it."""
-    return [text]
+    models, made_by = describe_models()
+    return {
+        "models": models,
+        "made_by": made_by,
+        "epochs": SIZE_EPOCHS,
+        "decoders": describe_decoders(cells),
+        "flows": describe_flows(cells),
+        "batch": CONFIG.vae_fit.batch,
+        "gradient": 1e3 * speed["gradient_seconds"],
+        "update": 1e3 * speed["update_seconds"],
+        "fused": 1e3 * speed["fused_seconds"],
+        "gflop": speed["flops"] / 1e9,
+        "rate": speed["matmul_rate"] / 1e9,
+        "percent": 100 * speed["fraction"],
+    }

@@ -6,7 +6,6 @@ draws, and importance sampling from it, with fresh draws, gives the evidence wit
 Evidences and costs go to references.json, pooled draws to references.safetensors beside it.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,19 +15,17 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from latentuq import GenerativePrior, InverseProblem, UserError, load_digits, load_prior
-from latentuq.core.cells import Cells, Job, commit, commits, job, read_cells
+from latentuq.core.cells import Cells, Job, commit, commits, job
 from latentuq.core.tensors import read_tensors, write_tensors
 from latentuq.inference.importance import importance_sample, khat_threshold
 from latentuq.inference.mixture import Defensive
 from latentuq.problem.experiments import EXPERIMENTS, make_problem
-from studies.baselines import pool_evidence
-from studies.baselines.smc import Plan, Size, plan_smc, smc
+from studies.baselines.result import pool_evidence
+from studies.baselines.smc import Pass, Size, plan_smc, smc
 from studies.bench.sharpening import SHARPENING as FITTING
 from studies.bench.sharpening import fit_proposal
-from studies.pages import RESULTS, table
+from studies.pages import RESULTS, rows
 
-TITLE = "References: ground truth of image posteriors"
-CELLS = RESULTS / "references.json"
 DRAWS = RESULTS / "references.safetensors"
 KIND = "references"
 MODEL = "mnist"
@@ -84,16 +81,6 @@ def read_references(path: Path, prior: GenerativePrior) -> dict[tuple[str, int],
     return found
 
 
-def read_spread(corruption: str, image: int) -> float:
-    """Standard deviation of ln evidence over the published runs of one problem."""
-    return spread(read_cells(CELLS)[Problem(corruption, image).name])
-
-
-def spread(cell: Mapping[str, Any]) -> float:
-    """Standard deviation of ln evidence over the runs of one problem."""
-    return float(np.std([run["log_evidence"] for run in cell["runs"]], ddof=1))
-
-
 def problems() -> list[Problem]:
     """All 16, the paper's own four first."""
     own = [Problem(name, experiment.image) for name, experiment in EXPERIMENTS.items()]
@@ -126,7 +113,7 @@ def problem_key(problem: Problem, part: int) -> Key[Array, ""]:
     return jax.random.fold_in(jax.random.fold_in(jax.random.key(part), place), problem.image)
 
 
-def run_once(problem: Problem, density: InverseProblem, plan: Plan, number: int) -> Run:
+def run_once(problem: Problem, density: InverseProblem, plan: Pass, number: int) -> Run:
     """One run with a key of its own; the adaptive pass is shared by all runs of a problem."""
     key = problem_key(problem, 1 + number)
     result = smc(key, density.log_density, density.dim, size=SIZE, plan=plan)
@@ -167,15 +154,19 @@ def measure(prior: GenerativePrior, problem: Problem) -> tuple[dict[str, Any], n
     return cell | {"sharpened": sharpen(problem, density, draws)}, draws
 
 
-def summarise(plan: Plan, runs: list[Run]) -> dict[str, Any]:
+def summarise(plan: Pass, runs: list[Run]) -> dict[str, Any]:
     """The cell of one problem."""
+    counts = plan.counts
     log_evidence, error = pool_evidence([run.record["log_evidence"] for run in runs])
     return {
         "log_evidence": log_evidence,
         "error": error,
         "mean_error": mean_error(runs),
         "temperatures": [float(f"{stage.temperature:.4g}") for stage in plan.stages],
-        "plan": {"gradients": plan.gradients, "forward_equivalents": plan.forward_equivalents},
+        "plan": {
+            "gradients": counts.gradients,
+            "forward_equivalents": counts.forward_equivalents(plan.cloud.u.shape[1]),
+        },
         "runs": [run.record for run in runs],
     }
 
@@ -234,27 +225,6 @@ def is_sharper(cell: dict[str, Any]) -> bool:
     return light and sharp["error"] < cell["error"]
 
 
-def row(problem: Problem, cell: dict[str, Any]) -> list[str]:
-    runs = cell["runs"]
-    gradients = np.mean([run["gradients"] for run in runs])
-    sharp = cell["sharpened"]
-    return [
-        f"`{problem.corruption}`",
-        str(problem.image),
-        f"{cell['log_evidence']:.3f}",
-        f"{cell['error']:.3f}",
-        f"{sharp['log_evidence']:.3f}",
-        f"{sharp['error']:.3f}" + ("" if is_sharper(cell) else " (!)"),
-        f"{sharp['khat']:.2f}",
-        f"{cell['mean_error']:.3f}",
-        str(len(runs)) + ("" if accurate(cell) else " (!)"),
-        f"{spread(cell):.2f}",
-        str(len(cell["temperatures"])),
-        f"{gradients / 1e3:.0f}",
-        f"{min(run['seconds'] for run in runs):.0f}",
-    ]
-
-
 def pull(cell: dict[str, Any]) -> float:
     """How far the sharpened evidence is from the pooled one, in errors of both."""
     sharp = cell["sharpened"]
@@ -262,40 +232,44 @@ def pull(cell: dict[str, Any]) -> float:
     return float((sharp["log_evidence"] - cell["log_evidence"]) / error)
 
 
-def make_sections(cells: Cells) -> list[str]:
-    done = [problem for problem in problems() if problem.name in cells]
-    model, size = load_prior(MODEL).card, SIZE._asdict().items()
-    titles = ["corruption", "image", "SMC", "error", "sharpened", "error", "k-hat",
-              "error of mean", "runs", "spread", "temperatures", "thousand gradients",
-              "seconds"]  # fmt: skip
-    missed = [problem.name for problem in done if not accurate(cells[problem.name])]
-    note = f"Both were not reached for {', '.join(missed)} (!)." if missed else "All reach both."
-    gaps, components = np.array([pull(cells[each.name]) for each in done]), FITTING["components"]
-    text = f"""\
-`references.safetensors` holds {DRAWS_KEPT} draws of u of each of {len(done)} posteriors.
-The runs of SMC were made at {commits(run for cell in cells.values() for run in cell["runs"])}.
+def describe(problem: Problem, cell: dict[str, Any]) -> dict[str, Any]:
+    """What the table says of a problem."""
+    runs = cell["runs"]
+    return {
+        **cell,
+        **problem._asdict(),
+        "sharper": "" if is_sharper(cell) else " (!)",
+        "number": len(runs),
+        "enough": "" if accurate(cell) else " (!)",
+        "spread": np.std([run["log_evidence"] for run in runs], ddof=1),
+        "steps": len(cell["temperatures"]),
+        "gradients": np.mean([run["gradients"] for run in runs]) / 1e3,
+        "seconds": min(run["seconds"] for run in runs),
+    }
 
-The prior is `{model.name}` (sha256 {model.checksum[:12]}) with its
-{MODEL_ERROR} model error; images are places in the MNIST test set, corruptions
-those of `latentuq.problem.experiments`. Each run is `studies.baselines.smc` with
-{", ".join(f"{name} = {value}" for name, value in size)}, started from the prior with
-its own key. The runs of one problem share the temperatures, mass matrices and steps of an adaptive
-pass that costs as much as a run and whose own evidence, being biased, is not used. Runs are
-repeated, {FEWEST_RUNS} to {MOST_RUNS} times, until the error of the pooled evidence is at most
-{LARGEST_ERROR} nats and that of the mean of u at most {LARGEST_MEAN_ERROR} posterior standard
-deviations. {note}
 
-{table(titles, [row(problem, cells[problem.name]) for problem in done])}
-
-`SMC` is the logarithm of the runs' mean evidence, `error` its standard error from the spread of the
-runs. `sharpened` is ln evidence by importance sampling: a mixture of {components} Student-t
-components is fitted to the draws that were kept, and {SHARPENED} fresh draws of its wider copies,
-5 % of them from the prior, are weighted. It owes its proposal to SMC, not its value, and is what
-the other pages compare with, unless its k-hat is too high or its error larger (!). The two differ
-by {np.mean(gaps):+.1f} of their joint errors on average and by {np.sqrt(np.mean(gaps**2)):.1f} in
-root mean square; if both are right, that is 0 and 1.
-
-`error of mean`: of the posterior mean of u in the worst of the dimensions, in posterior standard
-deviations. `spread`: the standard deviation of one run's ln evidence. Gradients are the mean per
-run; seconds are those of the fastest run, because the one core was shared, without compilation."""
-    return [text]
+def make_values(cells: Cells) -> dict[str, Any]:
+    form = "`{corruption}` | {image} | {log_evidence:.3f} | {error:.3f}"
+    form += " | {sharpened[log_evidence]:.3f} | {sharpened[error]:.3f}{sharper}"
+    form += " | {sharpened[khat]:.2f} | {mean_error:.3f} | {number}{enough} | {spread:.2f}"
+    form += " | {steps} | {gradients:.0f} | {seconds:.0f}"
+    missed = [name for name, cell in cells.items() if not accurate(cell)]
+    pulls = np.array([pull(cell) for cell in cells.values()])
+    return {
+        "kept": DRAWS_KEPT,
+        "number": len(cells),
+        "run_commits": commits(run for cell in cells.values() for run in cell["runs"]),
+        "model": load_prior(MODEL).card,
+        "model_error": MODEL_ERROR,
+        "size": ", ".join(f"{name} = {value}" for name, value in SIZE._asdict().items()),
+        "fewest_runs": FEWEST_RUNS,
+        "most_runs": MOST_RUNS,
+        "largest_error": LARGEST_ERROR,
+        "largest_mean_error": LARGEST_MEAN_ERROR,
+        "missed": f"Not so for {', '.join(missed)} (!)." if missed else "All reach both.",
+        "rows": rows(form, [describe(each, cells[each.name]) for each in problems()]),
+        "components": FITTING["components"],
+        "sharpened": SHARPENED,
+        "mean_pull": np.mean(pulls),
+        "square_pull": np.sqrt(np.mean(pulls**2)),
+    }

@@ -19,9 +19,8 @@ from latentuq.data.images import write_image
 from latentuq.posterior.maps import decode_images
 from latentuq.problem.experiments import EXPERIMENTS, make_problem
 from studies.baselines.smc import smc
-from studies.pages import ROOT, section
+from studies.pages import ROOT, rows
 
-TITLE = "The reports of `latentuq demo`"
 RUNS = 3
 _AGAIN = 7
 DRAWS = 2000
@@ -111,55 +110,41 @@ def measure_stages(name: str) -> dict[str, Any]:
     return {"first": found[0], "second": later}
 
 
-def make_sections(cells: Cells) -> list[str]:
-    return [_answers(cells), _times(cells)]
-
-
-def _answers(cells: Cells) -> str:
-    rows = []
-    for name in EXPERIMENTS:
-        ours = cells[f"ours {name}"]
-        runs = [cells[f"smc {name} {run}"] for run in range(RUNS)]
-        theirs = np.mean([run["classes"] for run in runs], axis=0)
-        gap = np.abs(np.array(ours["classes"]) - theirs)
-        spread = np.std([run["classes"] for run in runs], axis=0, ddof=1).max() / np.sqrt(RUNS)
-        evidence = np.mean([run["log_evidence"] for run in runs])
-        rows.append(
-            [
-                f"`{name}`",
-                _classes(ours["classes"]),
-                _classes(theirs),
-                f"{gap.max():.3f} ± {spread:.3f}",
-                f"{ours['log_evidence'] - evidence:+.2f}",
-                f"{ours['p_value']:.2g}",
-                verdict_word(ours),
-            ]
-        )
-    titles = ["report", "classes", "SMC's classes", "largest gap", "ln evidence - SMC's", "p-value"]
-    after = f"""\
-`classes`: probabilities of digits (above 2 %), a small classifier's mean over decoded draws; SMC
-from the prior on the same posterior, mean of {RUNS} runs, and the standard error of the largest gap
-(bar: within 0.05)."""
-    return section("Are they right?", "", [*titles, "verdict"], rows, after)
-
-
-def _times(cells: Cells) -> str:
-    stages = []
+def make_values(cells: Cells) -> dict[str, Any]:
+    answers = [_compare(cells, name) for name in EXPERIMENTS]
+    form = "`{name}` | {classes} | {theirs} | {gap:.3f} ± {error:.3f} | {evidence:+.2f}"
+    times = []
     for name in EXPERIMENTS:
         for run in ("first", "second"):
             seconds = cells[f"stages {name}"][run]
             around = sum(seconds[stage] for stage in ("start-up", "compile", "write"))
-            inference = sum(seconds[stage] for stage in INFERENCE)
-            shown = [f"{seconds[stage]:.1f}" for stage in STAGES]
-            stages.append([f"`{name}`", run, *shown, f"{around / inference:.1f}"])
-    before = f"""\
-Seconds of `latentuq reconstruct`, first with an empty cache, then again (medians of {_AGAIN} runs).
-The last column is start-up, compiling and writing together over the inference (bar: 1 in the second
-run). A second run loads its programs in the background while it starts and searches, which slows
-these stages a little; `compile` is then what it waits for, and small operations that JAX lowers
-anew. `problem`: the covariance of the data is made and factored. `images`: posterior images are
-drawn and mapped. Both are inference; files and figures are writing."""
-    return section("Where the time goes", before, ["", "run", *STAGES, "ratio"], stages, "")
+            ratio = around / sum(seconds[stage] for stage in INFERENCE)
+            times.append(seconds | {"name": name, "run": run, "ratio": ratio})
+    stages = " | ".join(f"{{{stage}:.1f}}" for stage in STAGES)
+    return {
+        "answers": rows(form + " | {p_value:.2g} | {verdict}", answers),
+        "runs": RUNS,
+        "again": _AGAIN,
+        "times": rows(f"`{{name}}` | {{run}} | {stages} | {{ratio:.1f}}", times),
+    }
+
+
+def _compare(cells: Cells, name: str) -> dict[str, Any]:
+    """Our answer to one of the demo's problems beside that of SMC."""
+    ours = cells[f"ours {name}"]
+    runs = [cells[f"smc {name} {run}"] for run in range(RUNS)]
+    theirs = np.mean([run["classes"] for run in runs], axis=0)
+    spread = np.std([run["classes"] for run in runs], axis=0, ddof=1).max()
+    return {
+        "name": name,
+        "classes": _classes(ours["classes"]),
+        "theirs": _classes(theirs),
+        "gap": np.abs(np.array(ours["classes"]) - theirs).max(),
+        "error": spread / np.sqrt(RUNS),
+        "evidence": ours["log_evidence"] - np.mean([run["log_evidence"] for run in runs]),
+        "p_value": ours["p_value"],
+        "verdict": verdict_word(ours),
+    }
 
 
 def _classes(probabilities: Any) -> str:

@@ -1,5 +1,6 @@
-"""Standard methods to compare with, and the ground truth to compare against: one per module."""
+"""Standard methods to compare with, and the ground truth to compare against: one per module.
 
-from studies.baselines.result import BaselineResult, pool_evidence
-
-__all__ = ["BaselineResult", "pool_evidence"]
+Every method takes a key and either a problem or the log density of one point, unnormalised, with
+the number of its dimensions. `draws` is the number of draws to return, and `scale` the standard
+deviation of the normal distribution that a method starts from.
+"""

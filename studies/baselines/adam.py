@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import logsumexp
-from jaxtyping import Array, ArrayLike, Float, Key
+from jaxtyping import Array, Float, Key
 
 from latentuq import UserError
 from latentuq.core.compilation import bounded_jit
@@ -38,7 +38,6 @@ def adam_recipe(
     *,
     starts: int = 10,
     steps: Sequence[int] = STEPS,
-    learning_rates: Sequence[float] = LEARNING_RATES,
     batched: bool = True,
     draws: int = 1000,
     scale: float = 1.0,
@@ -49,19 +48,10 @@ def adam_recipe(
     modes overlap it counts mass more than once. `history` holds -ln p at each start's end point,
     and the weights and log masses of the minima kept, deepest first.
 
-    Args:
-        key: Randomness of starts and draws.
-        log_density_fn: Ln prior + ln likelihood of one point.
-        dim: Size of u.
-        starts: The number of draws of the prior that descend; the paper takes 10 to 20.
-        steps: The number of Adam steps of each stage.
-        learning_rates: The learning rate of each stage.
-        batched: Whether all starts descend at once, in two halves, or one after another, as
-            published.
-        draws: The number of draws to return.
-        scale: The standard deviation of the prior N(0, scale^2 I).
+    The paper takes 10 to 20 starts. They descend all at once, in two halves, if `batched`, else one
+    after another, as published; `steps` are those of each stage.
     """
-    rates = staged_rates(learning_rates, steps)
+    rates = staged_rates(LEARNING_RATES, steps)
     target = Target(log_density_fn, dim, scale=scale)
     weights = annealed_weights(steps)
     start_key, draw_key = jax.random.split(key)
@@ -78,7 +68,7 @@ def adam_recipe(
     kept = distinct_minima(fits, log_densities)
     if kept.size == 0:
         raise UserError(f"None of {starts} starts ended in a minimum; take more starts or steps.")
-    mixture = mix(fits, jnp.zeros(starts, bool).at[kept].set(True))
+    mixture = mix(fits, kept)
     counts = Counts(forwards=starts, gradients=starts * rates.size, hessians=starts)
     return timer.result(
         timer.run(sample_mixture, draw_key, mixture, draws),
@@ -118,16 +108,12 @@ def _descend(
 _descend_one = bounded_jit(_descend)
 
 
+@bounded_jit
 def descend_all(
     target: Target,
     starts: Float[Array, "starts dim"],
-    rates: Float[ArrayLike, " steps"],
-    weights: Float[ArrayLike, " steps"],
+    rates: Float[Array, " steps"],
+    weights: Float[Array, " steps"],
 ) -> Float[Array, "starts dim"]:
     """Where Adam ends from each start, with a learning rate and a likelihood weight per step."""
-    return _descend_all(target, starts, jnp.asarray(rates), jnp.asarray(weights))
-
-
-@bounded_jit
-def _descend_all(target, starts, rates, weights):
     return jax.vmap(lambda start: _descend(target, start, rates, weights))(starts)

@@ -84,14 +84,8 @@ def cross_coding(
     the fit has not seen: a lower bound, short of ln p(y) by KL(q || posterior). As every fit of
     KL(q || p) it may leave out modes; nothing in one run tells.
 
-    Args:
-        key: Randomness.
-        problem: A problem with any operator; no encoder is needed.
-        steps: The number of steps of Adam.
-        batch: The number of draws per step.
-        layers: The number of planar steps; 0 for a Gaussian.
-        learning_rate: Adam's learning rate at the start.
-        draws: The number of draws to return.
+    Any operator will do, and no encoder is needed. `batch` draws are made at every step, and there
+    are `layers` planar steps; none make a Gaussian.
     """
     start_key, fit_key, draw_key = jax.random.split(key, 3)
     timer = Timer()

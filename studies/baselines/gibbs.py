@@ -57,12 +57,8 @@ def pseudo_gibbs(
 ) -> BaselineResult:
     """Alternates z ~ q(z | x) and x ~ p(x | z, y); there is no evidence.
 
-    Args:
-        key: Randomness.
-        problem: A problem whose prior has an encoder.
-        chains: The number of chains, each started from its own draw of the prior.
-        steps: The number of steps that are kept of each; draws are returned chain by chain.
-        burn_in: The number of steps before them.
+    The prior must have an encoder. Every chain starts from its own draw of the prior and makes
+    `burn_in` steps that are dropped and `steps` that are kept; draws are returned chain by chain.
     """
     problem = _with_likelihood_error(problem)
     start_key, run_key = jax.random.split(key)

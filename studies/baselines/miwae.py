@@ -45,12 +45,8 @@ def miwae(
     As in the authors' code, q is a product of Student-t distributions. Theirs learns its degrees of
     freedom, 3 or more; ours has the encoder's mean and standard deviation as location and scale.
 
-    Args:
-        key: Randomness.
-        problem: A problem whose operator is a mask and whose prior has an encoder.
-        draws: The number of draws to return.
-        proposals: The number of draws of q; the authors take as many.
-        degrees: The degrees of freedom of q.
+    The operator must be a mask and the prior must have an encoder. The authors take as many
+    proposals as we do.
     """
     if not isinstance(problem.operator, Mask):
         raise UserError(

@@ -52,15 +52,8 @@ def nuts(
     evidence. `history` holds the split R-hat of every coordinate, the divergent steps of every
     chain after its warm-up, and the gradients of every chain in all.
 
-    Args:
-        key: Randomness.
-        log_density_fn: The unnormalised log density of one point.
-        dim: The size of u.
-        chains: The number of chains.
-        warmup: The number of steps of each chain that adapt it and are dropped.
-        draws: The number of steps of each chain that are kept.
-        starts: Points that the chains start from, in turn; by default draws of N(0, scale^2 I).
-        scale: The standard deviation of the starts.
+    Each chain adapts in `warmup` steps, which are dropped, and keeps `draws` steps. The chains
+    begin at the `starts` in turn, or else at draws of N(0, scale^2 I).
     """
     target = Target(log_density_fn, dim, scale=scale)
     start_key, warmup_key, draw_key = jax.random.split(key, 3)

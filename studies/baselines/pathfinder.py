@@ -69,15 +69,9 @@ def pathfinder(
     it. `gradients` is a lower bound: blackjax does not report line searches, so each iteration
     counts for two, the step tried and the point accepted.
 
-    Args:
-        key: Randomness.
-        log_density_fn: The unnormalised log density of one point.
-        dim: The size of u.
-        paths: The number of starts, which are drawn from N(0, scale^2 I).
-        draws: The number of draws to return; a proposal of high weight is repeated.
-        proposals: The number of draws of the mixture that are weighted.
-        iterations: The largest number of L-BFGS iterations of a path.
-        scale: The standard deviation of the starts.
+    Each of the `paths` begins at a draw of N(0, scale^2 I) and has at most so many iterations of
+    L-BFGS. Of the `proposals` of the mixture, all of them weighted, those of high weight are
+    repeated in the draws.
     """
     target = Target(log_density_fn, dim, scale=scale)
     start_key, path_key, weigh_key, resample_key = jax.random.split(key, 4)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 from jaxtyping import Array, Float, Shaped
@@ -27,6 +27,7 @@ class BaselineResult:
         gradients: Gradients evaluated.
         forward_equivalents: Cost with a forward evaluation as 1 and a gradient as 3.
         history: What the method recorded on its way, by name.
+        facts: What else a table of the bench says of it.
     """
 
     draws: Float[np.ndarray, "n dim"]
@@ -37,19 +38,14 @@ class BaselineResult:
     gradients: int
     forward_equivalents: int
     history: Mapping[str, Shaped[np.ndarray, "..."]] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
-class PooledEvidence(NamedTuple):
-    """Logarithm of the mean evidence of independent runs, and its standard error."""
+def pool_evidence(log_evidences: Sequence[float]) -> tuple[float, float]:
+    """The logarithm of the mean evidence of independent runs, and its standard error.
 
-    log_evidence: float
-    error: float
-
-
-def pool_evidence(log_evidences: Sequence[float]) -> PooledEvidence:
-    """Averages evidences, not their logarithms: the mean of unbiased estimates is unbiased.
-
-    The error is that of the mean, relative to it: to first order the error of its logarithm.
+    Evidences are averaged, not their logarithms: the mean of unbiased estimates is unbiased. The
+    error is that of the mean, relative to it: to first order the error of its logarithm.
     """
     values = np.asarray(log_evidences, np.float64)
     if values.size < 2:
@@ -57,4 +53,4 @@ def pool_evidence(log_evidences: Sequence[float]) -> PooledEvidence:
     ratios = np.exp(values - values.max())
     mean = ratios.mean()
     error = ratios.std(ddof=1) / np.sqrt(values.size) / mean
-    return PooledEvidence(float(values.max() + np.log(mean)), float(error))
+    return float(values.max() + np.log(mean)), float(error)

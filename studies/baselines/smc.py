@@ -76,14 +76,13 @@ class Size(NamedTuple):
 _DEFAULT = Size()
 
 
-class Plan(NamedTuple):
-    """The stages from the prior to the density, and what it cost to find them."""
+class Pass(NamedTuple):
+    """One pass from the prior to the density; its stages are a plan for others."""
 
+    cloud: Cloud
     stages: list[Stage]
-    seconds: float
-    compile_seconds: float
-    gradients: int
-    forward_equivalents: int
+    reports: list[Report]
+    counts: Counts
 
 
 class Tempered(eqx.Module):
@@ -113,42 +112,30 @@ def smc(
     *,
     size: Size = _DEFAULT,
     scale: float = 1.0,
-    plan: Plan | None = None,
+    plan: Pass | None = None,
 ) -> BaselineResult:
     """Samples a density and estimates its integral, many modes included.
 
     The evidence is the product over temperatures of the mean incremental weight, an unbiased
     estimate. One run cannot tell its error: repeat it and use `pool_evidence`.
 
-    Args:
-        key: Randomness.
-        log_density_fn: Any JAX log density; a pytree (a method of an `eqx.Module`) is traced once
-            for all instances of one shape.
-        dim: The size of u.
-        size: How many particles, moves and temperatures there are.
-        scale: The standard deviation of the prior that the particles start from.
-        plan: What `plan_smc` has found for this density, to share it between runs; by default it
-            is made here, and its cost counts.
+    The particles start from N(0, scale^2 I). A plan that `plan_smc` has found for this density can
+    be shared between runs; without one it is made here, and its cost counts.
     """
     plan_key, run_key = jax.random.split(key)
-    paid = plan is None
+    timer, counts = Timer(), Counts()
     if plan is None:
-        plan = plan_smc(plan_key, log_density_fn, dim, size=size, scale=scale)
-    done = _run(run_key, log_density_fn, dim, size, scale, plan.stages)
+        plan = _run(timer, plan_key, log_density_fn, dim, size, scale)
+        counts = plan.counts
+    done = _run(timer, run_key, log_density_fn, dim, size, scale, plan.stages)
     reports = done.reports
-    return BaselineResult(
-        draws=np.asarray(done.cloud.u),
-        log_evidence=float(np.sum([float(report.log_increment) for report in reports])),
-        log_evidence_error=None,
-        seconds=done.timer.seconds + paid * plan.seconds,
-        compile_seconds=done.timer.compile_seconds + paid * plan.compile_seconds,
-        gradients=done.counts.gradients + paid * plan.gradients,
-        forward_equivalents=done.counts.forward_equivalents(dim) + paid * plan.forward_equivalents,
-        history={
-            "temperatures": np.asarray([float(stage.temperature) for stage in done.stages]),
-            "acceptances": np.asarray([float(report.acceptance) for report in reports]),
-            "leapfrogs": np.asarray([float(report.leapfrogs) for report in reports]),
-        },
+    return timer.result(
+        done.cloud.u,
+        counts + done.counts,
+        np.sum([float(report.log_increment) for report in reports]),
+        temperatures=[float(stage.temperature) for stage in done.stages],
+        acceptances=[float(report.acceptance) for report in reports],
+        leapfrogs=[float(report.leapfrogs) for report in reports],
     )
 
 
@@ -159,44 +146,23 @@ def plan_smc(
     *,
     size: Size = _DEFAULT,
     scale: float = 1.0,
-) -> Plan:
+) -> Pass:
     """Finds temperatures, mass matrices and step sizes by one adaptive pass; see `smc`."""
-    done = _run(key, log_density_fn, dim, size, scale, None)
-    timer, counts = done.timer, done.counts
-    cost = counts.gradients, counts.forward_equivalents(dim)
-    return Plan(done.stages, timer.seconds, timer.compile_seconds, *cost)
-
-
-class _Pass(NamedTuple):
-    """All that one pass from the prior to the density leaves."""
-
-    cloud: Cloud
-    stages: list[Stage]
-    reports: list[Report]
-    size: Size
-    timer: Timer
-
-    @property
-    def counts(self) -> Counts:
-        # One gradient starts each particle at each temperature, one more per leapfrog step.
-        leapfrogs = sum(int(report.leapfrogs) for report in self.reports)
-        particles, moves, _ = self.size
-        forwards = particles * moves * (len(self.reports) + 1)
-        return Counts(forwards, particles * (leapfrogs + len(self.reports)))
+    return _run(Timer(), key, log_density_fn, dim, size, scale)
 
 
 def _run(
+    timer: Timer,
     key: Key[Array, ""],
     log_density_fn: LogDensity,
     dim: int,
     size: Size,
     scale: float,
-    planned: list[Stage] | None,
-) -> _Pass:
+    planned: list[Stage] | None = None,
+) -> Pass:
     """One pass: through the planned stages, or through stages adapted on the way."""
     target = Tempered(log_density_fn, jnp.asarray(scale, jnp.float32))
     start_key, loop_key = jax.random.split(key)
-    timer = Timer()
     cloud = timer.run(_start, start_key, target, dim, size)
     if not np.any(np.isfinite(cloud.log_likelihood)):
         raise UserError(
@@ -216,11 +182,18 @@ def _run(
         stages.append(stage)
         reports.append(report)
         if stage.temperature == 1:
-            return _Pass(cloud, stages, reports, size, timer)
+            return Pass(cloud, stages, reports, _count(reports, size))
     raise UserError(
         f"SMC reached temperature {float(stage.temperature):.2g} of 1 in {_MOST_TEMPERATURES}"
         " steps; start from a scale nearer to the density's."
     )
+
+
+def _count(reports: list[Report], size: Size) -> Counts:
+    """One gradient starts each particle at each temperature, one more per leapfrog step."""
+    leapfrogs = sum(int(report.leapfrogs) for report in reports)
+    forwards = size.particles * size.moves * (len(reports) + 1)
+    return Counts(forwards, size.particles * (leapfrogs + len(reports)))
 
 
 @bounded_jit

@@ -81,14 +81,8 @@ def svi(
     gap. It is NaN if the fit left the region where the density is finite. `history` holds the
     ELBO's estimate at every step, and the fit: its mean and the Cholesky factor of its covariance.
 
-    Args:
-        key: Randomness.
-        log_density_fn: The unnormalised log density of one point.
-        dim: The size of u.
-        family: "mean-field" for a diagonal covariance, "full-rank" for any.
-        settings: `FAST`, `PAPER[family]` or your own.
-        draws: The number of draws to return.
-        scale: The fit starts from N(0, scale^2 I).
+    The fit starts from N(0, scale^2 I); `settings` are `FAST`, `PAPER[family]` or your own, and a
+    "mean-field" fit has a diagonal covariance.
     """
     rates = staged_rates(settings.learning_rates, settings.steps)
     target = Target(log_density_fn, dim, scale=scale)

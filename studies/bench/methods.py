@@ -25,12 +25,6 @@ from studies.baselines.svi import FAST, PAPER, Settings, svi
 DRAWS = 4096
 """What is asked of the methods whose draws cost nothing: as many as SMC returns."""
 
-STAGE = "seconds in "
-"""How the history of our own runs names the time of each stage."""
-
-CERTIFICATE = ("verdict", "khat", "ess")
-"""What else it names."""
-
 
 class Task(NamedTuple):
     """What a method is given.
@@ -91,11 +85,11 @@ def run_ours(budget: str) -> Run:
             compile_seconds=max(0.0, first - seconds),
             gradients=d.counts.gradients,
             forward_equivalents=d.forward_equivalents,
-            history={
-                **{f"{STAGE}{stage}": np.array(seconds) for stage, seconds in d.seconds.items()},
-                "verdict": np.array(str(post.verdict)),
-                "khat": np.array(d.khat),
-                "ess": np.array(d.ess),
+            facts={
+                "stages": {stage: round(spent, 3) for stage, spent in d.seconds.items()},
+                "verdict": str(post.verdict),
+                "khat": d.khat,
+                "ess": d.ess,
             },
         )
 

@@ -17,7 +17,7 @@ from latentuq.core.cells import Cells, Job, job, run_cells
 from latentuq.posterior.maps import draw_images
 from latentuq.prior.training.two_sample import FEWEST_DRAWS, two_sample_accuracy
 from latentuq.problem.experiments import EXPERIMENTS, make_problem
-from studies.bench.methods import CERTIFICATE, DRAWS, METHODS, STAGE, Task
+from studies.bench.methods import DRAWS, METHODS, Task
 from studies.bench.scaling import scaling_jobs
 from studies.bench.sharpening import SHARPENING, Masses, mode_masses
 from studies.references import MODEL_ERROR, Reference
@@ -52,14 +52,6 @@ class Plan(NamedTuple):
     scaling: bool = False
 
 
-def check_names(methods: Sequence[str], corruptions: Sequence[str]) -> None:
-    """Raises a `UserError` for a method or a corruption that does not exist."""
-    for names, known in ((methods, METHODS), (corruptions, EXPERIMENTS)):
-        for name in names:
-            if name not in known:
-                raise UserError(f"There is no {name!r} to compare; there are {', '.join(known)}.")
-
-
 def run_bench(
     plan: Plan,
     path: Path,
@@ -70,7 +62,10 @@ def run_bench(
     Some methods are run less often, see `Method.repeats`. A method that does not apply to a problem
     has an `error` in place of its numbers.
     """
-    check_names(plan.methods, plan.corruptions)
+    for names, known in ((plan.methods, METHODS), (plan.corruptions, EXPERIMENTS)):
+        for name in names:
+            if name not in known:
+                raise UserError(f"There is no {name!r} to compare; there are {', '.join(known)}.")
     prior, seed = plan.prior.with_model_error(MODEL_ERROR), plan.seed
     setup = {
         "model": prior.card.name,
@@ -101,9 +96,7 @@ def run_bench(
     jobs: dict[str, Job] = {}
     for repeat in range(plan.repeats):
         for corruption in plan.corruptions:
-            jobs[f"{COMPILING} {corruption}"] = job(
-                lambda name: {"seconds": compiled(name)[1]}, corruption
-            )
+            jobs[f"{COMPILING} {corruption}"] = job(compiling, corruption)
             for method in plan.methods:
                 if repeat < (METHODS[method].repeats or plan.repeats):
                     run = method, corruption, repeat
@@ -160,15 +153,10 @@ def measure(key: Key[Array, ""], method: str, corruption: str, truth: Truth) -> 
     except UserError as error:
         return {"error": str(error)}
     image = load_digits().digit(EXPERIMENTS[corruption].image)
-    kept, known = result.history, result.log_evidence
+    known = result.log_evidence
     return {
+        **result.facts,
         "seconds": result.seconds,
-        "stages": {
-            name.removeprefix(STAGE): round(float(value), 3)
-            for name, value in kept.items()
-            if name.startswith(STAGE)
-        },
-        **{name: kept[name].item() for name in CERTIFICATE if name in kept},
         "compile_seconds": result.compile_seconds,
         "gradients": result.gradients,
         "forward_equivalents": result.forward_equivalents,

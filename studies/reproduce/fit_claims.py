@@ -1,6 +1,6 @@
 """What the paper claims about EL2O and about stochastic variational inference.
 
-Each check returns its answer in a few words (`short`) and what page.md says in support of it.
+Each check returns its answer in a few words (`short`) and what the page says in support of it.
 """
 
 from typing import Any
@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from latentuq.core.cells import Cells
+from studies.pages import rows
 from studies.reproduce import gaussians
 from studies.reproduce.gaussians import EL2O, HESSIANS, LAPLACE, TITLES, distance, read_gaussian
 from studies.reproduce.plan import FAMILIES, MODELS, NOISY, OURS, RATES, REPEATS, by_model
 from studies.reproduce.recipe import cost_of_ten
 from studies.reproduce.variational import DIAGONALS
-from studies.reproduce.words import listed, minus, rows, under
+from studies.reproduce.words import listed, minus, under
 
 # In words, because a bar would end the cell of a table.
 _REVERSE, _FORWARD = "KL(q given p)", "KL(p given q)"

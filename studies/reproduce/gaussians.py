@@ -14,8 +14,8 @@ from latentuq.inference.el2o import el2o_update, fit_el2o
 from latentuq.inference.mixture import Mixture
 from latentuq.inference.result import Counts
 from latentuq.inference.target import BATCH
+from studies.baselines.laplace_mixture import laplace
 from studies.baselines.result import LogDensity
-from studies.laplace import laplace
 
 LAPLACE, EL2O, HESSIANS = "laplace", "el2o", "el2o-hessians"
 """The paper's fit, ours from gradients, and the paper's update with averaged Hessians."""

@@ -1,11 +1,10 @@
 """docs/results/paper.md and its figures, from the cells of a run.
 
-The sentences of the page are in the template page.md; each claim of the paper is a question there,
-and its answer is chosen here by the numbers.
+The sentences of the page are in the template `studies/text/paper.md`; each claim of the paper is a
+question there, and its answer is chosen here by the numbers.
 """
 
 import re
-import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,13 +16,13 @@ from latentuq.core.cells import Cells, commits
 from latentuq.core.files import atomic_path
 from latentuq.data import load_digits
 from latentuq.problem.experiments import EXPERIMENTS
-from studies.pages import write_text
+from studies.pages import fill_page, rows
 from studies.reproduce import fit_claims, posterior_claims
 from studies.reproduce.figures import FIGURES, STYLE
 from studies.reproduce.numbers import make_rows
 from studies.reproduce.plan import MASKED, MODELS, THEIRS, Plan, by_model
 from studies.reproduce.recipe import ARRIVED, are_minima
-from studies.reproduce.words import listed, name_digits, rows
+from studies.reproduce.words import listed, name_digits
 
 CLAIMS: dict[str, Callable[[Cells], dict[str, Any]]] = {
     "two_digits": posterior_claims.check_two_digits,
@@ -43,6 +42,8 @@ CLAIMS: dict[str, Callable[[Cells], dict[str, Any]]] = {
 """What finds the answer (`short`) to each claim, and the numbers behind it."""
 
 _DPI = 110
+# Stands for the table of all claims until their answers are in the page.
+_SUMMARY = "| summary |"
 
 
 def write_page(cells: Cells, plan: Plan, folder: Path, command: str) -> Path:
@@ -52,12 +53,13 @@ def write_page(cells: Cells, plan: Plan, folder: Path, command: str) -> Path:
         with matplotlib.rc_context(STYLE), atomic_path(path) as temporary:
             draw(cells, plan).savefig(temporary, dpi=_DPI)
     page = folder / "paper.md"
-    write_text(page, make_parts(cells, plan.setup, command))
+    with atomic_path(page) as temporary:
+        temporary.write_text(make_page(cells, plan.setup, command))
     return page
 
 
-def make_parts(cells: Cells, setup: dict[str, Any], command: str) -> list[str]:
-    """All paragraphs of the page; they are made of nothing but the cells."""
+def make_page(cells: Cells, setup: dict[str, Any], command: str) -> str:
+    """The text of the page, which is made of nothing but the cells."""
     models = listed(
         f"`{name}` (sha256 {model['checksum'][:12]}, model error {model['model_error']})"
         for name, model in setup["models"].items()
@@ -75,20 +77,13 @@ def make_parts(cells: Cells, setup: dict[str, Any], command: str) -> list[str]:
         "ends": " ".join(_ends(cells, model) for model in MODELS),
         "svi_draws": listed(f"{fit['samples']} draws per step under `{m}`" for m, fit in draws),
         "numbers": make_rows(cells),
-        "summary": "{summary}",
+        "summary": _SUMMARY,
         **_verdicts(cells),
     }
-    text = Path(__file__).with_name("page.md").read_text().format_map(values)
-    claims = re.findall(r"^### (.+)\n\n\*\*(.+?)\*\*", text, re.MULTILINE)
-    text = text.replace("{summary}", "\n".join(f"| {claim} | {short} |" for claim, short in claims))
-    return [_wrapped(part.strip()) for part in text.split("\n\n")]
-
-
-def _wrapped(part: str) -> str:
-    """Lines of at most 100 characters, but for tables, headings and figures."""
-    if part.startswith(("|", "#", "!")):
-        return part
-    return textwrap.fill(part, 100, break_long_words=False, break_on_hyphens=False)
+    text = fill_page("paper", values)
+    claims = re.findall(r"^### (.+)\n\n\*\*([^*]+)\*\*", text, re.MULTILINE)
+    answers = [{"claim": claim, "short": " ".join(short.split())} for claim, short in claims]
+    return text.replace(_SUMMARY, rows("{claim} | {short}", answers))
 
 
 def _read(cells: Cells) -> str:

@@ -1,6 +1,6 @@
 """What the paper claims about its posteriors, its prior samples and its search for minima.
 
-Each check returns its answer in a few words (`short`) and what page.md says in support of it.
+Each check returns its answer in a few words (`short`) and what the page says in support of it.
 """
 
 from collections.abc import Sequence
@@ -11,10 +11,11 @@ from scipy.stats import binomtest
 
 from latentuq.core.cells import Cells
 from latentuq.problem.experiments import EXPERIMENTS
+from studies.pages import rows
 from studies.reproduce import published
 from studies.reproduce.plan import MASKED, MODELS, OURS, RELEVANT, SEARCHED, VARIANTS, by_model
 from studies.reproduce.recipe import are_minima, chance_of_all
-from studies.reproduce.words import POSSIBLE, listed, minus, name_digits, name_starts, rows, under
+from studies.reproduce.words import POSSIBLE, listed, minus, name_digits, name_starts, under
 
 # The error of a digit's probability up to which weights are roughly right.
 ROUGHLY = 0.1

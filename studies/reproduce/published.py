@@ -1,6 +1,7 @@
 """What the paper and the notebooks published with it say, where we calculate with it.
 
-All other numbers of the paper are typed in where they are shown, in numbers.md and page.md.
+All other numbers of the paper are typed in where they are shown, in numbers.md and
+`studies/text/paper.md`.
 """
 
 SIGMA_MODEL = 0.1

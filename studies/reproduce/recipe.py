@@ -13,11 +13,18 @@ from latentuq.core.compilation import bounded_jit
 from latentuq.inference.result import Counts
 from latentuq.inference.target import Target
 from studies.baselines.adam import LEARNING_RATES, annealed_weights, descend_all
-from studies.baselines.laplace_mixture import distinct_minima, fit_points, mix, sample_mixture
+from studies.baselines.laplace_mixture import (
+    SAME,
+    LaplaceFit,
+    distinct_minima,
+    fit_points,
+    mix,
+    sample_mixture,
+    squared_distances,
+)
 from studies.baselines.result import LogDensity
 from studies.baselines.schedule import staged_rates
 from studies.baselines.timing import Timer
-from studies.laplace import LaplaceFit
 from studies.reproduce import published
 from studies.reproduce.plan import RELEVANT
 
@@ -50,7 +57,7 @@ def run_recipe(
     start_key, draw_key = jax.random.split(key)
     target = Target(log_density_fn, dim)
     rates = staged_rates(LEARNING_RATES, steps)
-    weights = annealed_weights(steps) if annealed else np.ones(rates.size, np.float32)
+    weights = annealed_weights(steps) if annealed else jnp.ones(rates.size)
     timer = Timer()
     points = target.sample_reference(start_key, starts)
     ends = timer.run(descend_all, target, points, rates, weights)
@@ -71,7 +78,7 @@ def run_recipe(
     }
     if not kept.size:
         return cell | {"weights": [], "log_evidence": None, "draws": []}
-    mixture = mix(fits, jnp.zeros(starts, bool).at[kept].set(True))
+    mixture = mix(fits, kept)
     draws = sample_mixture(draw_key, mixture, _DRAWS)
     return cell | {
         "weights": np.exp(np.asarray(mixture.log_weights, np.float64))[kept].tolist(),
@@ -99,13 +106,10 @@ def _newton_gains(target: Target, fits: LaplaceFit) -> Float[Array, " starts"]:
 
 def _basins(fits: LaplaceFit, kept: Int[np.ndarray, " minima"]) -> Int[np.ndarray, " starts"]:
     """The separate minimum that each end is, by the distance that told them apart."""
-    points, precisions = np.asarray(fits.mean), np.asarray(fits.precision)
-    basins = np.full(len(points), -1)
+    basins = np.full(len(fits.mean), -1)
     for index in np.flatnonzero(~np.asarray(fits.repaired)) if kept.size else []:
-        gaps = points[kept] - points[index]
-        means = 0.5 * (precisions[kept] + precisions[index])
-        distances = np.einsum("ki,kij,kj->k", gaps, means, gaps)
-        if distances.min() < 1:
+        distances = squared_distances(fits, kept, int(index))
+        if distances.min() < SAME:
             basins[index] = int(np.argmin(distances))
     return basins
 

@@ -9,11 +9,6 @@ POSSIBLE = 0.02
 """The probability from which a digit counts as possible."""
 
 
-def rows(form: str, found: Iterable[Mapping[str, Any]]) -> str:
-    """The rows of a Markdown table, each written in one form."""
-    return "\n".join(f"| {form.format_map(each)} |" for each in found)
-
-
 def listed(parts: Iterable[str]) -> str:
     """A list in words: one, two and three."""
     *first, last = parts

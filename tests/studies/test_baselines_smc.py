@@ -8,7 +8,7 @@ from latentuq.core.errors import UserError
 from latentuq.forward import RegionMask
 from latentuq.likelihood.noise import GaussianNoise
 from latentuq.problem import InverseProblem
-from studies.baselines import pool_evidence
+from studies.baselines.result import pool_evidence
 from studies.baselines.smc import Size, plan_smc, smc
 from studies.exact import exact_posterior, linear_prior
 
@@ -149,9 +149,9 @@ def test_a_shared_plan_is_free_and_unbiased(plan, mixture_result):
     np.testing.assert_allclose(runs[0].history["temperatures"], temperatures)
     assert runs[0].gradients < 0.75 * mixture_result.gradients
     # Adapting the temperatures on the particles that are weighted misses this by -0.1 nats.
-    pooled = pool_evidence([result.log_evidence for result in runs])
-    assert abs(pooled.log_evidence) < 3 * pooled.error
-    assert pooled.error < 0.03
+    log_evidence, error = pool_evidence([result.log_evidence for result in runs])
+    assert abs(log_evidence) < 3 * error
+    assert error < 0.03
 
 
 def test_nowhere_finite_is_said():
@@ -161,9 +161,9 @@ def test_nowhere_finite_is_said():
 
 def test_pooling_averages_evidences():
     evidences = np.array([1.0, 2.0, 3.0, 2.0])
-    pooled = pool_evidence(np.log(evidences) - 900)
-    assert pooled.log_evidence == pytest.approx(np.log(2.0) - 900)
-    assert pooled.error == pytest.approx(evidences.std(ddof=1) / 2 / 2.0)
+    log_evidence, error = pool_evidence(np.log(evidences) - 900)
+    assert log_evidence == pytest.approx(np.log(2.0) - 900)
+    assert error == pytest.approx(evidences.std(ddof=1) / 2 / 2.0)
 
 
 def test_pooling_needs_two_runs():

@@ -8,7 +8,7 @@ from latentuq.calibration.summary import is_unreliable, verdict_word
 from latentuq.core.cells import read_file
 from latentuq.core.errors import UserError
 from latentuq.problem.experiments import EXPERIMENTS, make_problem
-from studies.baselines import BaselineResult
+from studies.baselines.result import BaselineResult
 from studies.bench import run as bench_run
 from studies.bench.methods import METHODS, Method
 from studies.bench.page import _MARKERS, write_bench
@@ -111,7 +111,7 @@ def test_a_small_comparison(prior, tmp_path):
     assert abs(laplace["evidence_gap"]) > abs(ours["evidence_gap"])
     assert laplace["two_sample_accuracy"] > ours["two_sample_accuracy"] + 0.1
     page = write_bench(cells, read_file(path)[0], tmp_path, "a command").read_text()
-    assert "model error\n`low-rank`" in page
+    assert "model error `low-rank`" in " ".join(page.split())
     assert f"1 {verdict_word(ours)}" in page
 
 
@@ -136,7 +136,7 @@ def test_the_page_shows_stages_and_growth(tmp_path):
         "| `blur` | 2.00 | 0.50 | 0.00 | 1.50 | 0.00 | 1 refined, 1 unreliable | 0.61 | 812 | 50% |"
         in page
     )
-    assert "with standard errors of\n`blur` 0.002 (k-hat 0.40)" in page
+    assert "standard errors of `blur` 0.002 (k-hat 0.40)" in " ".join(page.split())
     assert "| dimension 32 | 3.00 | 1.000 | 2 | 1 | refined |" in page
     assert "| starts 64 | 3.00 | 1.000 | 2 |  |  |" in page
 
@@ -148,18 +148,12 @@ def test_the_page_holds_times_against_the_bars(tmp_path):
         "latentuq blur 0": run | {"seconds": 2.0, "evidence_gap": 0.1},
         "adam-batched blur 0": run | {"seconds": 5.0, "evidence_gap": 1.0},
         "smc blur 0": run | {"seconds": 8.0, "evidence_gap": -0.3},
-        "laplace blur 0": run | {"seconds": 1.0, "evidence_gap": -0.05},
-        "miwae blur 0": run | {"seconds": 2.0, "evidence_gap": -7.0, "two_sample_accuracy": 0.9},
     }
     setup = {"model": "m", "model_checksum": "0123456789abcdef", "model_error": "low-rank"}
     page = write_bench(cells, setup, tmp_path, "a command").read_text()
     assert "| paper's Adam recipe, batched | 3 | 2.5 |" in page
     # Nine runs have the error of one of ours; with a shared plan they cost five calls.
     assert "| SMC from the prior, at equal error | 10 | 20.0 |" in page
-    # One mode, so that there are no weights to compare.
-    assert "| `blur` | Laplace at our modes | 0.50 | 0.050 (0.100) |  | 0.500 (0.500) |" in page
-    assert "| `blur` | MIWAE | 1.00 | 7.000 (0.100) |  | 0.900 (0.500) |" in page
-    assert "ours are smaller in 2 of 4" in page
 
 
 def test_what_a_pass_costs(prior):

@@ -55,7 +55,7 @@ def test_the_page_shows_what_the_rows_say(tmp_path):
     assert page.count("80.0 ± 0.0") >= 4
     assert "| simulated `blur` | mean-field | 20 |" in page
     assert "| simulated `blur` | latentuq | 20 |" in page
-    assert "| low-rank | verdict | 0.0 % of 20 | 100.0 % of 20 |" in page
+    assert "| low-rank | verdict | 0.0% of 20 | 100.0% of 20 |" in page
     for name in ("simulated", "real"):
         assert f"(calibration-{name}.png)" in page
         assert (tmp_path / f"calibration-{name}.png").stat().st_size > 10_000

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from studies.laplace import laplace
+from studies.baselines.laplace_mixture import laplace
 
 
 @pytest.fixture
@@ -22,23 +22,21 @@ def test_laplace_is_exact_for_a_gaussian(double):
     np.testing.assert_allclose(fit.factor @ fit.factor.T, covariance, rtol=1e-10)
     np.testing.assert_allclose(fit.factor, np.linalg.cholesky(covariance), rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(fit.precision, precision, rtol=1e-10)
-    np.testing.assert_allclose(fit.eigenvalues, np.linalg.eigvalsh(precision), rtol=1e-10)
     log_det = np.linalg.slogdet(2 * np.pi * covariance)[1]
     np.testing.assert_allclose(fit.log_mass, 3.0 + 0.5 * log_det, rtol=1e-12)
     assert not fit.repaired
 
 
 @pytest.mark.parametrize(
-    ("curvatures", "expected"), [([4.0, -9.0], [4.0, 9.0]), ([4.0, 0.0], [4.0, 0.04])]
+    ("curvatures", "expected"), [([4.0, -9.0], [4.0, 9.0]), ([4.0, 0.0], [4.0, 8 * 2.0**-23])]
 )
 def test_laplace_repairs_and_flags_what_is_no_maximum(curvatures, expected):
     curvatures = np.array(curvatures)
 
     @jax.jit
     def fit_at(mode):
-        return laplace(lambda u: -0.5 * u @ (curvatures * u), mode, floor=0.01)
+        return laplace(lambda u: -0.5 * u @ (curvatures * u), mode)
 
     fit = fit_at(jnp.zeros(2))
     assert fit.repaired
-    np.testing.assert_allclose(fit.precision, np.diag(expected), rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(fit.eigenvalues, sorted(curvatures), atol=1e-6)
+    np.testing.assert_allclose(fit.precision, np.diag(expected), rtol=1e-5)

@@ -7,9 +7,10 @@ import sys
 
 import pytest
 
+from latentuq.core.cells import commits, read_cells
 from studies import inference, priors, references, reports
 from studies.__main__ import MEASURED
-from studies.pages import RESULTS, ROOT, section, table, write_page
+from studies.pages import RESULTS, ROOT, fill_page, rows
 
 
 def run(*arguments, cwd):
@@ -27,7 +28,7 @@ def run(*arguments, cwd):
 def test_the_studies_are_listed_with_a_sentence_each(tmp_path):
     code, out, _ = run(cwd=tmp_path)
     assert code == 0
-    for name in (*MEASURED, "bench", "calibration", "reproduce", "classifier"):
+    for name in (*MEASURED, "bench", "calibration", "memory", "reproduce", "classifier"):
         assert f" {name} " in out
     for sentence in MEASURED.values():
         assert sentence in out
@@ -64,23 +65,25 @@ def test_a_page_is_written_from_what_was_measured(tmp_path):
 
 
 @pytest.mark.parametrize("study", [inference, priors, references, reports])
-def test_published_pages_say_what_was_measured(study, tmp_path):
-    from latentuq.core.cells import read_cells
-
+def test_published_pages_say_what_was_measured(study):
     name = study.__name__.removeprefix("studies.")
     cells = read_cells(RESULTS / f"{name}.json", study.make_setup())
     assert {*cells} == {*study.make_jobs()}
-    page = tmp_path / f"{name}.md"
-    sections, command = study.make_sections(cells), f"python -m studies {name}"
-    write_page(page, study.TITLE, command, cells.values(), sections)
-    assert page.read_text() == (RESULTS / page.name).read_text()
+    values = {"commits": commits(cells.values()), **study.make_values(cells)}
+    assert fill_page(name, values) == (RESULTS / f"{name}.md").read_text()
 
 
-def test_a_section_without_rows_is_left_out(tmp_path):
-    assert section("Title", "before", ["a"], [], "after") == ""
-    whole = section("Title", "", ["a", "b"], [["1", "2"]], "after")
-    assert whole == f"## Title\n\n{table(['a', 'b'], [['1', '2']])}\n\nafter"
-    path = tmp_path / "page.md"
-    write_page(path, "Page", "a command", [{"commit": "c1"}], ["", whole])
-    head = "# Page\n\nWritten by `a command` from [page.json](page.json) (commit c1)."
-    assert path.read_text() == f"{head}\n\n{whole}\n"
+def test_what_is_missing_in_a_row_is_empty():
+    found = [{"a": 1.25, "b": None}, {"a": float("nan")}]
+    assert rows("{a:.1f} | {b:.2f}", found) == "| 1.2 |  |\n|  |  |"
+
+
+def test_a_section_without_rows_is_left_out():
+    values = {"command": "c", "page": "p", "folder": "f", "models": "m"}
+    for name in ("simulated", "real", "methods", "alarms"):
+        values |= {name: "", f"{name.rstrip('s')}_commits": "commit 1"}
+    values |= {"simulated_commits": "commit 1", "alarms": "| a | b |"}
+    page = fill_page("calibration", values)
+    assert "## Data that the model does not make" in page
+    assert page.count("## ") == 1
+    assert "png" not in page

@@ -17,7 +17,7 @@ from studies.reproduce import fit_claims, posterior_claims, published
 from studies.reproduce.figures import FIGURES, mosaic, parting_axes
 from studies.reproduce.gaussians import EL2O, HESSIANS, LAPLACE
 from studies.reproduce.numbers import make_rows
-from studies.reproduce.page import CLAIMS, make_parts
+from studies.reproduce.page import CLAIMS, make_page
 from studies.reproduce.plan import (
     FAMILIES,
     MASKED,
@@ -69,7 +69,7 @@ def find_row(cells, start):
 def test_the_committed_page_is_that_of_the_committed_cells():
     page = (RESULTS / "paper.md").read_text()
     command = " ".join(page.partition("Written by `")[2].partition("`")[0].split())
-    assert "\n\n".join(filter(None, make_parts(MEASURED, SETUP, command))) + "\n" == page
+    assert make_page(MEASURED, SETUP, command) == page
 
 
 def test_the_committed_cells_are_resumed(tmp_path):
@@ -89,7 +89,7 @@ def test_every_job_has_a_committed_cell(plan):
 
 
 def test_the_page_is_well_formed(cells):
-    parts = make_parts(cells, SETUP, "a command")
+    parts = make_page(cells, SETUP, "a command").split("\n\n")
     questions = [part for part in parts if part.startswith("### ")]
     assert len(questions) == len(CLAIMS)
     (summary,) = [part for part in parts if part.startswith("| claim | answer |")]
@@ -364,7 +364,7 @@ def test_a_recipe_without_a_minimum_leaves_its_panel_empty(cells, plan):
         cells, f"recipe {THEIRS} {MASKED}", draws=[], digits=[], classes=[], weights=[], minima=0
     )
     change(cells, f"recipe {THEIRS} {MASKED}", log_evidence=None, basins=[-1] * 20)
-    text = " ".join(" ".join(make_parts(cells, SETUP, "")).split())
+    text = " ".join(make_page(cells, SETUP, "").split())
     assert "found no minimum, so the first panel is empty" in text
     first, second, _ = FIGURES["figure3"](cells, plan).axes
     assert first.get_legend() is None
@@ -374,9 +374,9 @@ def test_a_recipe_without_a_minimum_leaves_its_panel_empty(cells, plan):
 
 def test_doubtful_answers_are_named(cells):
     change(cells, "posterior", verdict="reliable: because.")
-    assert "with care" not in " ".join(make_parts(cells, SETUP, ""))
+    assert "with care" not in make_page(cells, SETUP, "")
     change(cells, f"posterior {OURS} blur", verdict="unreliable: because.", khat=None)
-    parts = make_parts(cells, SETUP, "")
+    parts = make_page(cells, SETUP, "").split("\n\n")
     assert "are to be taken with care: `blur` under `mnist`: unreliable: because." in parts[-1]
     assert "| `mnist` `blur` | unreliable | 1 | - |" in parts[-2]
 
