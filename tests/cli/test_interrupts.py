@@ -30,7 +30,7 @@ def interrupt_a_collection(number):
 def work(swallow, number):
     with insisting():
         swallow(number)
-        time.sleep(5)
+        time.sleep(60)
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +49,7 @@ def test_a_swallowed_interrupt_comes_again(swallow, number, expected):
     started, before = time.perf_counter(), sys.unraisablehook
     with pytest.raises(expected):
         work(swallow, number)
-    assert time.perf_counter() - started < 4
+    assert time.perf_counter() - started < 30, "what is never noticed takes 60"
     assert sys.unraisablehook is before
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 

@@ -212,6 +212,7 @@ def assert_standard_normal(pulls):
     assert np.all(np.abs(np.std(pulls, axis=0) - 1) < 4 * 0.09)
 
 
+@pytest.mark.slow
 def test_evidence_and_its_error_for_a_gaussian():
     # p = e^2 N(0, I), q = N(0, s^2 I): Z = e^2, E[w^2] = Z^2 (s^4 / (2 s^2 - 1))^(dim / 2), so
     # n var(ln Z) = s^4 / (2 s^2 - 1) - 1.

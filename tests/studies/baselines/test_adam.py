@@ -8,6 +8,8 @@ from densities import quadratic, two_gaussians
 from latentuq.core.errors import UserError
 from studies.baselines.adam import STEPS, adam_recipe, annealed_weights
 
+pytestmark = pytest.mark.slow
+
 DIM, GAP, WEIGHTS, WIDTHS = 3, 8.0, (0.3, 0.7), (0.5, 0.4)
 MIXTURE = two_gaussians(DIM, GAP, WEIGHTS, WIDTHS)
 FEW = (300, 200, 100)

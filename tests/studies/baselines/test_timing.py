@@ -31,6 +31,6 @@ def test_compilation_is_kept_apart():
     first, second = Timer(), Timer()
     first.run(double, jnp.ones(3))
     second.run(double, jnp.ones(3))
-    assert first.compile_seconds > 10 * first.seconds
+    assert first.compile_seconds > first.seconds
     assert second.compile_seconds == 0
     assert second.seconds > 0
