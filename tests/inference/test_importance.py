@@ -265,6 +265,7 @@ def test_densities_that_are_not_finite_weigh_nothing(beyond):
     assert jnp.all(nowhere.log_weights == -jnp.inf)
 
 
+@pytest.mark.slow
 def test_mode_weights_of_two_gaussians():
     # The proposal has the right components with the wrong weights and heavier tails.
     means = jnp.array([[-4.0, 0.0], [4.0, 0.0]])
