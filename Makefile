@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo help test check env env-test lock models results clean
+.PHONY: demo help test quick check env env-test lock models results clean
 
 # Four digits reconstructed, with a report of each in the folder demo.
 demo: env
@@ -18,6 +18,12 @@ help: env
 # Runs all checks and tests.
 test: env-test check
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+# Checks style and runs the tests that take less than three seconds each.
+quick: env-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
 
 # Checks style and types.
 check: env-test

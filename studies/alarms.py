@@ -10,7 +10,15 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from latentuq import GaussianNoise, GenerativePrior, InverseProblem, UserError, load_dataset, solve
+from latentuq import (
+    GaussianNoise,
+    GenerativePrior,
+    InverseProblem,
+    Posterior,
+    UserError,
+    load_dataset,
+    solve,
+)
 from latentuq.calibration.studies import LOOKED_AT, corrupted, unseen_images
 from latentuq.calibration.summary import Rows, is_unreliable
 from latentuq.core.cells import Cells, job, run_cells
@@ -71,6 +79,8 @@ def run_alarms(
     folder: Path,
     seed: int = 0,
     report: Callable[[str, dict[str, Any]], None] = lambda name, row: None,
+    sets: dict[str, Callable[[], Iterator[Image]]] = SETS,
+    infer: Callable[..., Posterior] = solve,
 ) -> Cells:
     """Solves so many problems of every set, and saves each as it finishes.
 
@@ -93,15 +103,15 @@ def run_alarms(
 
     @cache
     def shown(name: str) -> list[Image]:
-        return [*islice(SETS[name](), problems)]
+        return [*islice(sets[name](), problems)]
 
     def measure(name: str, number: int) -> dict[str, Any]:
         if number >= len(shown(name)):
             raise UserError(f"There are only {number} {name} to show.")
-        key = jax.random.fold_in(jax.random.key(seed), list(SETS).index(name))
+        key = jax.random.fold_in(jax.random.key(seed), list(sets).index(name))
         noise_key, solve_key = jax.random.split(jax.random.fold_in(key, number))
         y = corrupted(noise_key, base, shown(name)[number])
-        post = solve(solve_key, base.with_data(y))
+        post = infer(solve_key, base.with_data(y))
         return {
             "set": name,
             "number": number,
@@ -113,7 +123,7 @@ def run_alarms(
     jobs = {
         f"{name} {number}": job(measure, name, number)
         for number in range(problems)
-        for name in SETS
+        for name in sets
     }
     return run_cells(folder / f"{ALARMS}-{prior.model_error_name}.json", setup, jobs, report)
 

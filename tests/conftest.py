@@ -1,15 +1,18 @@
 """Small priors and images that many tests share."""
 
 import atexit
+import gc
 import os
 import shutil
 import signal
 import tempfile
+from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 
+from latentuq.core import compilation
 from latentuq.data.image_sets import ImageSet, make_image_set
 from latentuq.prior import FlowSize, VAESize
 from latentuq.prior.training import FitConfig, ModelErrorConfig, TrainingConfig
@@ -28,6 +31,24 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     _folder = tempfile.mkdtemp(prefix="latentuq-tests-")
     os.environ["JAX_COMPILATION_CACHE_DIR"] = _folder
     atexit.register(shutil.rmtree, _folder, ignore_errors=True)
+
+
+MOST_MEMORY_MAPS = 3000
+"""A process that has this many after a file of tests forgets its compiled programs.
+
+Programs take most of the memory of a test process, and each takes some maps: with 3000 of them a
+process has about 1 GB.
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forget_compiled_programs():
+    yield
+    maps = Path("/proc/self/maps")
+    if not maps.exists() or len(maps.read_bytes().splitlines()) > MOST_MEMORY_MAPS:
+        compilation._programs.clear()
+        jax.clear_caches()
+        gc.collect()
 
 
 def blobs(seed: int, n: int, shape: tuple[int, int]) -> np.ndarray:

@@ -34,6 +34,7 @@ def image(tiny_images):
     return np.asarray(tiny_images.train[0], np.float64)
 
 
+@pytest.mark.slow
 def test_an_array_and_a_table_make_a_report(tmp_path, model, image):
     events = []
     request = Request(
@@ -60,6 +61,7 @@ def test_an_array_and_a_table_make_a_report(tmp_path, model, image):
     assert all(event.message.strip() for event in events)
 
 
+@pytest.mark.slow
 def test_the_level_of_the_noise_is_estimated_on_request(tmp_path, model, image):
     noisy = image + 0.2 * np.random.default_rng(1).normal(size=SHAPE)
     unknown = Specification.from_dict(CLIENT | {"noise": {"std": "auto"}})
@@ -87,6 +89,7 @@ def test_what_cannot_be_done_leaves_nothing_behind(tmp_path, model, image, chang
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_clean_image_is_corrupted_with_noise_of_a_known_level(tmp_path, model, image):
     unknown = Specification.from_flags({"noise": "auto"})
     with pytest.raises(UserError, match="known level"):
@@ -103,6 +106,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.slow
 def test_problem_and_reconstruct_read_the_same_numbers(tmp_path, model, image, kind):
     suffix, convert = KINDS[kind]
     raw = convert(np.clip(image, 0, 1))

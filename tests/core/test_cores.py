@@ -74,6 +74,7 @@ def test_threads_share_a_program(monkeypatch):
 
 
 @pytest.mark.parametrize("squares", [False, True])
+@pytest.mark.slow
 def test_a_refined_answer_does_not_depend_on_the_number_of_cores(monkeypatch, squares):
     def residual(u):
         return jnp.array([u[0] ** 2 - 1, 4 * (u[1] - u[0] ** 2)])
@@ -124,6 +125,7 @@ def test_densities_that_wait_for_threads_are_known(density, waits):
     assert may_wait(Target(plain, 2, lambda u: density(u)[None], trusted=True)) is waits
 
 
+@pytest.mark.slow
 def test_our_problems_do_not_wait():
     prior = lu.load_prior("mnist")
     digit = lu.load_digits().digit(6)
@@ -132,6 +134,7 @@ def test_our_problems_do_not_wait():
         assert not may_wait(Target(problem.log_density, problem.dim, problem.residual))
 
 
+@pytest.mark.slow
 def test_a_density_that_may_wait_stays_on_one_core(monkeypatch):
     give_cores(monkeypatch, 2)
     seen = []

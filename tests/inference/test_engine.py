@@ -59,6 +59,7 @@ def assert_gaussian(post, mean, covariance, log_evidence):
     assert post.diagnostics.el2o[0] < 1e-4
 
 
+@pytest.mark.slow
 def test_a_gaussian_in_two_dimensions():
     mean, precision = np.array([0.5, -0.3]), np.array([4.0, 0.5])
     density = odd(mean=mean, precision=precision)
@@ -67,6 +68,7 @@ def test_a_gaussian_in_two_dimensions():
     assert_gaussian(post, mean, np.diag(1 / precision), expected)
 
 
+@pytest.mark.slow
 def test_a_linear_problem_in_fifty_dimensions():
     rng = np.random.RandomState(0)
     A, y = rng.randn(30, 50) / 2, rng.randn(30)
@@ -92,6 +94,7 @@ def image_problem(seed):
     return lu.InverseProblem(prior, lu.Mask(rng.rand(*SHAPE) < 0.6), lu.GaussianNoise(0.2), y)
 
 
+@pytest.mark.slow
 def test_a_linear_image_problem_and_another_without_compiling_again():
     compiled = []
     jax.monitoring.register_event_duration_secs_listener(
@@ -158,6 +161,7 @@ def hide_lighter(state):
 # reference fall into the basin of either; without the descent from the draws with the largest
 # weights only 2 of 10 are noticed at width 0.5.
 @pytest.mark.parametrize(("width", "noticed"), [(1.0, 10), (0.5, 9)])
+@pytest.mark.slow
 def test_a_hidden_mode_is_found_again_or_the_answer_is_unreliable(monkeypatch, width, noticed):
     monkeypatch.setattr(engine, "search", lambda *arguments: hide_lighter(search(*arguments)))
     mixture = two_gaussians(DIM, 4.0, (0.7, 0.3), (width, width))
@@ -279,6 +283,7 @@ def test_a_preview_of_a_curved_density_is_not_called_reliable():
     assert str(post.verdict).startswith("unreliable: this is a preview")
 
 
+@pytest.mark.slow
 def test_draws_are_followed_to_the_mode_whose_basin_they_lie_in():
     def two_bananas(u):
         return -((u[0] ** 2 - 4) ** 2) / 8 - 50 * (u[1] - u[0] ** 2 / 2) ** 2 + 0.3 * u[0]

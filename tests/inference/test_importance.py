@@ -210,6 +210,7 @@ def assert_standard_normal(pulls):
     assert np.all(np.abs(np.std(pulls, axis=0) - 1) < 4 * 0.09)
 
 
+@pytest.mark.slow
 def test_evidence_and_its_error_for_a_gaussian():
     # p = e^2 N(0, I), q = N(0, s^2 I): Z = e^2, E[w^2] = Z^2 (s^4 / (2 s^2 - 1))^(dim / 2), so
     # n var(ln Z) = s^4 / (2 s^2 - 1) - 1.
@@ -262,6 +263,7 @@ def test_densities_that_are_not_finite_weigh_nothing(beyond):
     assert jnp.all(nowhere.log_weights == -jnp.inf)
 
 
+@pytest.mark.slow
 def test_mode_weights_of_two_gaussians():
     # The proposal has the right components with the wrong weights and heavier tails.
     means = jnp.array([[-4.0, 0.0], [4.0, 0.0]])

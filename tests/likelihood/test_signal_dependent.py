@@ -65,6 +65,7 @@ def expected(problem: InverseProblem, u, noise: float, most_data: float | None) 
 @pytest.mark.parametrize(
     "operator", [Gain(1.0), Mask(MASK), SCALED @ RandomMask(0.3, seed=2), SCALED], ids=repr
 )
+@pytest.mark.slow
 def test_log_density_is_the_formula(operator, noise, most_data):
     problem = make_problem(operator, noise, most_data=most_data)
     for seed in range(3):

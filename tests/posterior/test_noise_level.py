@@ -26,6 +26,7 @@ def exact_log_evidence(y, std, model_error):
     return multivariate_normal.logpdf(y.ravel(), cov=covariance)
 
 
+@pytest.mark.slow
 def test_it_is_where_the_exact_evidence_says():
     y = observe(0.3, 0.05)
     level = lu.estimate_noise(jax.random.key(0), linear_prior(0.05), lu.Gain(1.0), y)
@@ -43,6 +44,7 @@ def test_it_is_where_the_exact_evidence_says():
 
 
 @pytest.mark.parametrize("std", [0.2, 0.26])
+@pytest.mark.slow
 def test_many_data_have_a_narrow_peak(std):
     """Far narrower than the distance between the first levels, wherever it lies between them."""
     basis = jax.random.normal(jax.random.key(1), (784, DIM)) / 4
@@ -57,6 +59,7 @@ def test_many_data_have_a_narrow_peak(std):
     assert np.log(level.high / level.low) / 2 == pytest.approx(spread, rel=0.3)
 
 
+@pytest.mark.slow
 def test_data_without_noise_only_bound_it():
     y = observe(0.0, 0.2)
     level = lu.estimate_noise(jax.random.key(0), linear_prior(0.2), lu.Gain(1.0), y)

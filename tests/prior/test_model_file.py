@@ -173,6 +173,7 @@ def test_embedded_models_load_and_decode(name):
     assert dataclasses.is_dataclass(prior.scaling)
 
 
+@pytest.mark.slow
 def test_decode_is_a_jax_function_like_any_other(tiny_prior):
     prior, u = tiny_prior.prior, jax.numpy.ones(2)
     np.testing.assert_allclose(jax.jit(prior.decode)(u), prior.decode(u), rtol=1e-5, atol=1e-6)

@@ -32,6 +32,7 @@ class StopError(Exception):
 
 
 @pytest.mark.parametrize(("stage", "epoch"), [("vae", 1), ("vae", 2), ("flow", 1)])
+@pytest.mark.slow
 def test_resumed_training_equals_uninterrupted_training(
     tmp_path, tiny_images, tiny_config, tiny_prior, stage, epoch
 ):
@@ -54,6 +55,7 @@ def test_resumed_training_equals_uninterrupted_training(
     assert_same_weights(resumed.prior, tiny_prior.prior)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_another_run_is_refused(tmp_path, tiny_images, tiny_config):
     path = tmp_path / "checkpoint"
     with pytest.raises(UserError, match="no checkpoint"):
@@ -67,6 +69,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path, tiny_images, tiny_conf
         Checkpoints(path, {"run": 1}).find()
 
 
+@pytest.mark.slow
 def test_kill_at_any_moment_leaves_a_checkpoint_that_resumes(tmp_path, tiny_images):
     """Kills a process that saves as fast as it can, and reads what it left behind."""
     program = f"""
@@ -98,6 +101,7 @@ for epoch in range(100_000):
         assert float(state.parameters[0]) == float(state.parameters[-1]) == state.epoch
 
 
+@pytest.mark.slow
 def test_training_learns(tiny_images, tiny_config):
     config = dataclasses.replace(
         tiny_config,
@@ -133,6 +137,7 @@ def test_metrics_name_everything_the_models_command_promises(tiny_prior):
     assert promised <= set(tiny_prior.prior.card.metrics)
 
 
+@pytest.mark.slow
 def test_training_without_a_flow_still_says_whether_one_was_needed(tiny_images, tiny_config):
     config = dataclasses.replace(tiny_config, flow=FlowSize(depth=0), sigma="measured")
     trained = run_training(jax.random.key(0), tiny_images, config)
@@ -144,6 +149,7 @@ def test_training_without_a_flow_still_says_whether_one_was_needed(tiny_images, 
     assert trained.prior.decode(jnp.zeros((4, 2))).shape == (4, 6, 8)
 
 
+@pytest.mark.slow
 def test_a_few_dozen_images_are_enough_to_train_on(tiny_images, tiny_config):
     few = make_image_set(tiny_images.train[:60])
     metrics = run_training(jax.random.key(0), few, tiny_config).prior.card.metrics
@@ -182,6 +188,7 @@ def test_test_images_that_come_along_are_the_test_set(tiny_config):
     assert sum(len(part) for part in (split.fit, split.held_out, split.choice)) == 50
 
 
+@pytest.mark.slow
 def test_images_in_other_units_are_scaled_and_the_scaling_is_kept(tiny_images, tiny_config):
     prior = train_prior(jax.random.key(0), 500 + 1000 * tiny_images.train, tiny_config)
     assert prior.scaling.to_unit(500.0) == pytest.approx(0, abs=1e-3)
@@ -195,6 +202,7 @@ def half_moon(n):
     return points + 0.2 * rng.normal(size=(n, 2))
 
 
+@pytest.mark.slow
 def test_a_flow_makes_a_users_latent_normal():
     points = half_moon(4000)
 

@@ -99,6 +99,7 @@ def test_missing_data_are_left_out_too():
     assert problem.residual(jnp.zeros(DIM)).shape == (12,)
 
 
+@pytest.mark.slow
 def test_masks_of_about_the_same_size_have_one_shape():
     prior, lengths = make_prior(), set()
     for hidden in range(PIXELS + 1):

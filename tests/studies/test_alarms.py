@@ -15,27 +15,25 @@ def prior():
     return lu.load_prior("mnist")
 
 
-@pytest.fixture
-def quick(monkeypatch):
-    """Two sets, and an inference that doubts whatever is bright."""
-
-    def flat(value):
-        return lambda: itertools.repeat(np.full((28, 28), value, np.float32))
-
-    def solve(key, problem):
-        bright = float(np.nanmean(np.asarray(problem.y))) > 0.5
-        verdict = "unreliable" if bright else "reliable"
-        diagnostics = SimpleNamespace(predictive_p_value=0.001 if bright else 0.5)
-        return SimpleNamespace(verdict=verdict, diagnostics=diagnostics, log_evidence=-bright)
-
-    monkeypatch.setattr(alarms, "SETS", {"digits": flat(0.0), "negatives": flat(1.0)})
-    monkeypatch.setattr(alarms, "solve", solve)
+def flat(value):
+    return lambda: itertools.repeat(np.full((28, 28), value, np.float32))
 
 
-def test_alarms_are_counted_and_continued(prior, quick, tmp_path):
-    first = run_alarms(prior, 2, tmp_path)
+def doubt_what_is_bright(key, problem):
+    bright = float(np.nanmean(np.asarray(problem.y))) > 0.5
+    verdict = "unreliable" if bright else "reliable"
+    diagnostics = SimpleNamespace(predictive_p_value=0.001 if bright else 0.5)
+    return SimpleNamespace(verdict=verdict, diagnostics=diagnostics, log_evidence=-bright)
+
+
+def test_alarms_are_counted_and_continued(prior, tmp_path):
+    given = {
+        "sets": {"digits": flat(0.0), "negatives": flat(1.0)},
+        "infer": doubt_what_is_bright,
+    }
+    first = run_alarms(prior, 2, tmp_path, **given)
     seen = []
-    cells = run_alarms(prior, 3, tmp_path, report=lambda name, row: seen.append(name))
+    cells = run_alarms(prior, 3, tmp_path, report=lambda name, row: seen.append(name), **given)
     assert seen == ["digits 2", "negatives 2"]
     assert cells | first == cells
     rows = [*cells.values()]
@@ -46,16 +44,18 @@ def test_alarms_are_counted_and_continued(prior, quick, tmp_path):
         assert facts[alarm]["others"] == 1
 
 
-def test_what_is_no_digit_raises_the_alarm(prior, tmp_path, monkeypatch):
+@pytest.mark.slow
+def test_what_is_no_digit_raises_the_alarm(prior, tmp_path):
     """The study itself, on the digits that come along; the garments do not."""
-
-    def digits():
-        return iter(np.asarray(lu.load_digits().images, np.float32))
-
-    monkeypatch.setattr(alarms, "_digits", digits)
-    shown = {name: make for name, make in alarms.SETS.items() if name != "garments"}
-    monkeypatch.setattr(alarms, "SETS", shown | {"digits": digits})
-    facts = describe_alarms([*run_alarms(prior, 2, tmp_path).values()])["verdict"]
+    digits = np.asarray(lu.load_digits().images, np.float32)
+    shuffled = np.random.default_rng(0).permuted(digits.reshape(-1, 784), axis=1)
+    sets = {
+        "digits": lambda: iter(digits),
+        "negatives": lambda: iter(1 - digits),
+        "checkerboards": alarms.SETS["checkerboards"],
+        "shuffled": lambda: iter(shuffled.reshape(digits.shape)),
+    }
+    facts = describe_alarms([*run_alarms(prior, 2, tmp_path, sets=sets).values()])["verdict"]
     assert facts["digits"] == (0, 2)
     assert facts["others"] == 1
 

@@ -17,6 +17,8 @@ from studies.bench.scaling import measure_machine, scaling_jobs
 from studies.bench.sharpening import Masses, mode_masses
 from studies.references import DRAWS, Reference, read_references
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def prior():

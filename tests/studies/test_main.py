@@ -7,9 +7,10 @@ import sys
 
 import pytest
 
+import commands
 from latentuq.core.cells import commits, read_cells
 from studies import inference, priors, references, reports
-from studies.__main__ import MEASURED
+from studies.__main__ import MEASURED, main
 from studies.pages import RESULTS, ROOT, fill_page, rows
 
 
@@ -25,6 +26,7 @@ def run(*arguments, cwd):
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.slow
 def test_the_studies_are_listed_with_a_sentence_each(tmp_path):
     code, out, _ = run(cwd=tmp_path)
     assert code == 0
@@ -45,8 +47,10 @@ def test_the_studies_are_listed_with_a_sentence_each(tmp_path):
         (["calibration", "--write", "-o", "."], "There are no rows of a study"),
     ],
 )
-def test_a_mistake_is_one_sentence_and_exit_code_2(arguments, message, tmp_path):
-    code, out, err = run(*arguments, cwd=tmp_path)
+def test_a_mistake_is_one_sentence_and_exit_code_2(
+    arguments, message, tmp_path, monkeypatch, capsys
+):
+    code, out, err = commands.call(monkeypatch, capsys, tmp_path, *arguments, main=main)
     assert code == 2
     assert out == ""
     assert err.startswith(f"studies: {message}")
@@ -54,6 +58,7 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(arguments, message, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_page_is_written_from_what_was_measured(tmp_path):
     shutil.copy(RESULTS / "bench.json", tmp_path)
     arguments = ["--methods", "all", "--repeats", "5", "--scaling"]

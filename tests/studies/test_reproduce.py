@@ -72,6 +72,7 @@ def test_the_committed_page_is_that_of_the_committed_cells():
     assert make_page(MEASURED, SETUP, command) == page
 
 
+@pytest.mark.slow
 def test_the_committed_cells_are_resumed(tmp_path):
     (tmp_path / "paper.json").write_text(json.dumps({"setup": SETUP, "cells": MEASURED}))
     measured = []
@@ -400,6 +401,7 @@ def test_tiles_lie_on_white():
     assert np.all(sheet[4:, 5:] == 255)
 
 
+@pytest.mark.slow
 def test_an_image_is_read_and_compared(plan):
     prior, digit = plan.priors[OURS], lu.load_digits().digit(6)
     u, _ = prior.flow.inverse(prior.encoder(jnp.asarray(digit))[0])
@@ -410,6 +412,7 @@ def test_an_image_is_read_and_compared(plan):
     assert compare_image(prior, -u, digit)["rms"] > 1.5 * found["floor"]
 
 
+@pytest.mark.slow
 def test_the_lowest_minimum_of_another_digit(plan):
     found = measure_truths(plan, NOISY, 1)
     assert len(found["rms"]) == len(found["right"]) == 1

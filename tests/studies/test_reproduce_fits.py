@@ -46,6 +46,7 @@ def test_divergence_of_gaussians():
     np.testing.assert_allclose(EXACT.log_prob(us), multivariate_normal(MEAN, COVARIANCE).logpdf(us))
 
 
+@pytest.mark.slow
 def test_the_bound_is_low_by_the_divergence():
     found = describe_fit(jax.random.key(0), TARGET.log_density, *EXACT, n=256)
     assert found["elbo"] == pytest.approx(2.0, abs=1e-4)
@@ -56,6 +57,7 @@ def test_the_bound_is_low_by_the_divergence():
     assert abs(gap) < 4 * found["elbo_error"]
 
 
+@pytest.mark.slow
 def test_a_gaussian_target_leaves_el2o_no_noise():
     found = measure_step_noise(jax.random.key(0), TARGET.log_density, EXACT, samples=16)
     # The mean of 16 standard normal numbers, over 64 repeats and 3 dimensions.
@@ -64,6 +66,7 @@ def test_a_gaussian_target_leaves_el2o_no_noise():
     assert 0 <= found["el2o_kl"] + 1e-9 < 1e-6
 
 
+@pytest.mark.slow
 def test_all_fits_of_a_gaussian_are_exact():
     fits = fit_gaussians(jax.random.key(0), TARGET.log_density, MEAN)["fits"]
     assert set(fits) == {LAPLACE, EL2O, HESSIANS}
@@ -73,6 +76,7 @@ def test_all_fits_of_a_gaussian_are_exact():
     assert fits[LAPLACE]["forward_equivalents"] < fits[EL2O]["forward_equivalents"]
 
 
+@pytest.mark.slow
 def test_el2o_and_svi_meet_away_from_the_mode():
     skewed = odd(bend=0.5)
     fits = fit_gaussians(jax.random.key(0), skewed.log_density, np.zeros(2))["fits"]
@@ -92,6 +96,7 @@ def test_el2o_and_svi_meet_away_from_the_mode():
     assert 100 <= svi["converged"] < 2900
 
 
+@pytest.mark.slow
 def test_slices_of_a_gaussian_and_of_its_fit_are_one():
     off = Gaussian(MEAN + 0.3, EXACT.factor)
     fits = {"exact": EXACT, "off": off}
@@ -110,6 +115,7 @@ def test_convergence_is_when_the_bound_stays():
     assert steps_to_converge(np.full(500, np.nan)) is None
 
 
+@pytest.mark.slow
 def test_instability_is_counted():
     calm = measure_stability(
         jax.random.key(0), TARGET.log_density, 3, "softplus", 1e-2, steps=300, repeats=2
@@ -122,6 +128,7 @@ def test_instability_is_counted():
     assert broken["broken"] == 2
 
 
+@pytest.mark.slow
 def test_the_recipe_tells_minima_and_weighs_them():
     mixture = two_gaussians(2, 6.0, (0.25, 0.75), (0.5, 0.5))
     cell = run_recipe(

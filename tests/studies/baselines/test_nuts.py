@@ -7,6 +7,8 @@ from densities import quadratic
 from latentuq.core.errors import UserError
 from studies.baselines.nuts import nuts, split_rhat
 
+pytestmark = pytest.mark.slow
+
 DIM, CHAINS, WARMUP, DRAWS = 3, 4, 200, 300
 MEAN = np.array([1.0, -2.0, 0.5])
 COVARIANCE = np.array([[1.0, 0.6, 0.0], [0.6, 0.5, 0.1], [0.0, 0.1, 0.3]])

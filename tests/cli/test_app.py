@@ -1,5 +1,6 @@
-"""The command line as a person uses it: in a process of its own."""
+"""The command line as a person uses it, where it matters in a process of its own."""
 
+import functools
 import json
 import os
 import signal
@@ -9,6 +10,8 @@ import time
 
 import numpy as np
 import pytest
+
+import commands
 
 TINY = {
     "latent": 2,
@@ -43,22 +46,27 @@ def run(*arguments, cwd):
 
 
 @pytest.fixture
+def call(monkeypatch, capsys, tmp_path):
+    return functools.partial(commands.call, monkeypatch, capsys, tmp_path)
+
+
+@pytest.fixture
 def images(tmp_path, tiny_images):
     np.save(tmp_path / "images.npy", (1000 * tiny_images.train).astype(np.uint16))
     return "images.npy"
 
 
-def test_train_describe_and_load(tmp_path, images):
+@pytest.mark.slow
+def test_train_describe_and_load(call, tmp_path, images):
     (tmp_path / "c.toml").write_text("seed = 4\n[flow]\ndepth = 4\n")
-    code, out, err = run(
+    code, out, err = call(
         "train", images, "-o", "m.safetensors", "--config", "c.toml", "--json", *TINY_FLAGS,
-        cwd=tmp_path,
     )  # fmt: skip
     assert code == 0, err
     metrics = json.loads(out)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c.toml", images, "m.safetensors"]
 
-    code, out, _ = run("models", "m.safetensors", "--json", cwd=tmp_path)
+    code, out, _ = call("models", "m.safetensors", "--json")
     (card,) = json.loads(out)
     assert code == 0
     assert card["name"] == "m"
@@ -66,7 +74,7 @@ def test_train_describe_and_load(tmp_path, images):
     assert card["dim"] == 2
     assert card["test_elbo"] == metrics["test_elbo"]
 
-    code, out, _ = run("models", "m.safetensors", cwd=tmp_path)
+    code, out, _ = call("models", "m.safetensors")
     assert code == 0
     assert "6 x 8" in out
 
@@ -78,11 +86,12 @@ def test_train_describe_and_load(tmp_path, images):
     assert config["seed"] == 4
     assert config["flow"]["depth"] == 2, "a flag wins over the file"
 
-    code, _, err = run("train", images, "-o", "m.safetensors", *TINY_FLAGS, cwd=tmp_path)
+    code, _, err = call("train", images, "-o", "m.safetensors", *TINY_FLAGS)
     assert code == 2
     assert "--force" in err
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_resumes(tmp_path, images):
     long = [*TINY_FLAGS, "--epochs", "300", "--checkpoint-seconds", "0"]
     process = start("train", images, "-o", "m.safetensors", *long, cwd=tmp_path)
@@ -127,9 +136,9 @@ def test_an_interrupted_run_resumes(tmp_path, images):
         (["nonsense"], "nonsense"),
     ],
 )
-def test_a_mistake_is_one_sentence_and_exit_code_2(tmp_path, arguments, words):
+def test_a_mistake_is_one_sentence_and_exit_code_2(call, tmp_path, arguments, words):
     (tmp_path / "text.png").write_text("not an image")
-    code, out, err = run(*arguments, cwd=tmp_path)
+    code, out, err = call(*arguments)
     assert code == 2
     assert out == ""
     assert words in err
@@ -138,8 +147,8 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(tmp_path, arguments, words):
     assert os.listdir(tmp_path) == ["text.png"]
 
 
-def test_models_lists_the_embedded_ones_with_their_metrics(tmp_path):
-    code, out, _ = run("models", "--json", cwd=tmp_path)
+def test_models_lists_the_embedded_ones_with_their_metrics(call, tmp_path):
+    code, out, _ = call("models", "--json")
     cards = {card["name"]: card for card in json.loads(out)}
     assert code == 0
     assert set(cards) == {"mnist", "mnist-paper", "fashion-mnist"}
@@ -161,6 +170,7 @@ def test_models_lists_the_embedded_ones_with_their_metrics(tmp_path):
     assert mnist["train_seconds"] <= 30 * 60
 
 
+@pytest.mark.slow
 def test_demo_writes_four_reports_and_keeps_what_is_there(tmp_path):
     code, out, err = run("demo", "-o", "demo", "--budget", "preview", cwd=tmp_path)
     assert code == 0, err
@@ -179,14 +189,14 @@ def test_demo_writes_four_reports_and_keeps_what_is_there(tmp_path):
     assert (tmp_path / "demo" / "index.html").read_text() == index
 
 
-def test_a_problem_is_stated_saved_and_loaded(tmp_path, tiny_prior):
+def test_a_problem_is_stated_saved_and_loaded(call, tmp_path, tiny_prior):
     tiny_prior.save(tmp_path / "tiny.safetensors")
     (tmp_path / "problems").mkdir()
     image = np.full((6, 8), 0.25)
     image[2, 3] = np.nan
     np.save(tmp_path / "y.npy", image)
     arguments = "problem y.npy -o problems/p.toml --model tiny.safetensors --mask columns:0-3"
-    code, out, err = run(*arguments.split(), "--noise", "0.1", cwd=tmp_path)
+    code, out, err = call(*arguments.split(), "--noise", "0.1")
     assert code == 0, err
     assert "24 of 48 data are observed" in out
 
@@ -195,10 +205,10 @@ def test_a_problem_is_stated_saved_and_loaded(tmp_path, tiny_prior):
     problem = load_problem(tmp_path / "problems" / "p.toml")
     assert int(problem.observed.sum()) == 24
     assert float(problem.noise.std) == pytest.approx(0.1)
-    code, _, err = run(*arguments.split(), cwd=tmp_path)
+    code, _, err = call(*arguments.split())
     assert code == 2
     assert "--force" in err
-    code, _, err = run(*arguments.split(), "--force", "--noise", "-1", cwd=tmp_path)
+    code, _, err = call(*arguments.split(), "--force", "--noise", "-1")
     assert code == 2
     assert "negative" in err
     code, out, err = run(
@@ -216,8 +226,8 @@ def test_a_problem_is_stated_saved_and_loaded(tmp_path, tiny_prior):
         (["calibrate", "--model-error", "vague"], "There is no model error 'vague';"),
     ],
 )
-def test_what_cannot_be_studied_leaves_nothing_behind(arguments, message, tmp_path):
-    code, _, err = run(*arguments, cwd=tmp_path)
+def test_what_cannot_be_studied_leaves_nothing_behind(call, arguments, message, tmp_path):
+    code, _, err = call(*arguments)
     assert code == 2
     assert err.startswith(f"latentuq: {message}")
     assert len(err.splitlines()) == 1

@@ -12,6 +12,8 @@ from studies.baselines.result import pool_evidence
 from studies.baselines.smc import Size, plan_smc, smc
 from studies.exact import exact_posterior, linear_prior
 
+pytestmark = pytest.mark.slow
+
 SIZE = PARTICLES, MOVES, ESS = Size(256, 3, 0.5)
 DIM = 10
 

@@ -145,6 +145,7 @@ def test_log_density_matches_scipy_when_it_is_thousands_of_nats(operator, std, m
     assert abs(problem.log_density(u)) > 500
 
 
+@pytest.mark.slow
 def test_a_dense_operator_on_64x64_pixels():
     # C is factored over the few data that are seen; the operator's matrix has all 4096 rows.
     prior = make_prior(low_rank(4, (64, 64)), (64, 64))
@@ -231,6 +232,7 @@ def chains(draw):
     noise=st.sampled_from(sorted(NOISES)),
     model_error=st.sampled_from(sorted(MODEL_ERRORS)),
 )
+@pytest.mark.slow
 def test_random_compositions(operator, noise, model_error):
     assert operator.input_shape == SHAPE
     rng = np.random.RandomState(5)

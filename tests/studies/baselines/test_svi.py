@@ -6,6 +6,8 @@ import pytest
 from densities import quadratic
 from studies.baselines.svi import FAST, PAPER, Settings, svi
 
+pytestmark = pytest.mark.slow
+
 DIM, DRAWS, LOG_EVIDENCE = 3, 4000, 3.0
 MEAN = np.array([1.0, -2.0, 0.5])
 COVARIANCE = np.array([[1.0, 0.6, 0.0], [0.6, 0.5, 0.1], [0.0, 0.1, 0.3]])

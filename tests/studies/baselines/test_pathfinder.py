@@ -8,6 +8,8 @@ from latentuq.core.errors import UserError
 from latentuq.inference.mixture import Mixture, gaussian_mixture
 from studies.baselines.pathfinder import pathfinder
 
+pytestmark = pytest.mark.slow
+
 DIM, PATHS, DRAWS, PROPOSALS, ITERATIONS = 3, 6, 1000, 2048, 20
 MEAN = np.array([1.0, -2.0, 0.5])
 COVARIANCE = np.array([[1.0, 0.6, 0.0], [0.6, 0.5, 0.1], [0.0, 0.1, 0.3]])

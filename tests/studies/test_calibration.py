@@ -11,6 +11,8 @@ from latentuq.core.errors import UserError
 from studies.calibration import METHODS, run_calibration
 from studies.exact import exact_posterior, linear_prior
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("method", ["laplace", "mean-field", "full-rank"])
 def test_baselines_can_be_studied_too(method):

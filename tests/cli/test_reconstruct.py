@@ -14,8 +14,8 @@ import pytest
 import xarray
 from PIL import Image
 
+import commands
 import latentuq as lu
-from latentuq.cli import main
 from latentuq.inference.verdict import show_p_value
 from latentuq.prior.model_file import save_prior
 
@@ -33,13 +33,7 @@ def folder(tmp_path_factory, tiny_prior, tiny_images):
 
 
 def call(monkeypatch, capsys, folder, *arguments):
-    """Exit code and what was printed."""
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr(sys, "argv", ["latentuq", "reconstruct", *map(str, arguments)])
-    with pytest.raises(SystemExit) as end:
-        main()
-    printed = capsys.readouterr()
-    return end.value.code or 0, printed.out, printed.err
+    return commands.call(monkeypatch, capsys, folder, "reconstruct", *arguments)
 
 
 MODEL = ("--model", "tiny.safetensors")
@@ -73,6 +67,7 @@ def report(folder):
     return folder / "report", json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_files_and_stages(report):
     path, printed = report
     facts = json.loads((path / "summary.json").read_text())
@@ -86,6 +81,7 @@ def test_files_and_stages(report):
     assert not [each for each in path.parent.iterdir() if each.name.startswith(".report")]
 
 
+@pytest.mark.slow
 def test_the_page_says_what_the_summary_says(report):
     path, facts = report
     page = (path / "report.html").read_text()
@@ -112,6 +108,7 @@ def test_the_page_says_what_the_summary_says(report):
     assert not re.search(r'(src|href)="(?!data:|#)', page), "the page must open offline"
 
 
+@pytest.mark.slow
 def test_the_posterior_comes_back(report, folder):
     path, facts = report
     plain = xarray.open_dataset(path / "posterior.nc")
@@ -126,6 +123,7 @@ def test_the_posterior_comes_back(report, folder):
     assert post.sample_images(jax.random.key(0), 3).shape == (3, *SHAPE)
 
 
+@pytest.mark.slow
 def test_arviz_plots_it(report):
     import arviz
     import matplotlib
@@ -138,6 +136,7 @@ def test_arviz_plots_it(report):
     assert np.isfinite(arviz.summary(data, var_names=["u"], kind="stats")["mean"]).all()
 
 
+@pytest.mark.slow
 def test_fits_keeps_units_and_coordinates(monkeypatch, capsys, folder):
     from astropy.io import fits
 
@@ -171,6 +170,7 @@ def test_fits_keeps_units_and_coordinates(monkeypatch, capsys, folder):
     assert "--quality" in err
 
 
+@pytest.mark.slow
 def test_maps_behind_a_gain_have_no_units(monkeypatch, capsys, folder):
     from astropy.io import fits
 
@@ -206,6 +206,7 @@ def test_maps_finer_than_their_data_have_finer_coordinates(tmp_path):
     np.testing.assert_allclose(fine.pixel_to_world_values(0.5, 0.5), expected)
 
 
+@pytest.mark.slow
 def test_data_that_are_no_image(monkeypatch, capsys, folder):
     matrix = np.random.default_rng(0).normal(size=(20, 48)) / 7
     np.save(folder / "matrix.npy", matrix)
@@ -284,6 +285,7 @@ def test_colour_and_odd_values_are_mentioned(monkeypatch, capsys, folder):
         assert call(monkeypatch, capsys, folder, "large.npy", *MODEL)[0] == 2
 
 
+@pytest.mark.slow
 def test_an_interrupt_leaves_nothing(folder):
     import signal
 
@@ -307,6 +309,7 @@ def test_an_interrupt_leaves_nothing(folder):
     assert not list(folder.glob(".interrupted*"))
 
 
+@pytest.mark.slow
 def test_a_second_report_needs_force(monkeypatch, capsys, report, folder):
     path = report[0]
     (path / "notes.txt").write_text("mine")

@@ -10,6 +10,8 @@ from latentuq.inference.target import Target
 from studies.baselines.adam import STEPS, adam_recipe, annealed_weights, descend_all
 from studies.baselines.schedule import staged_rates
 
+pytestmark = pytest.mark.slow
+
 DIM, GAP, WEIGHTS, WIDTHS = 3, 8.0, (0.3, 0.7), (0.5, 0.4)
 MIXTURE = two_gaussians(DIM, GAP, WEIGHTS, WIDTHS)
 FEW = (300, 200, 100)

@@ -11,6 +11,8 @@ from linear_vae import DIM, SHAPE, curved_flow, exact_problem, linear_vae, make_
 from studies.baselines.gibbs import metropolis_within_gibbs, pseudo_gibbs
 from studies.exact import exact_posterior, linear_prior
 
+pytestmark = pytest.mark.slow
+
 CHAINS, STEPS, BURN_IN = 400, 40, 40
 HALF = RegionMask(columns=(2, 3))
 METHODS = [pseudo_gibbs, metropolis_within_gibbs]

@@ -8,6 +8,8 @@ from latentuq.core.errors import UserError
 from latentuq.inference.target import Target
 from studies.baselines.laplace_mixture import distinct_minima, fit_points, laplace_mixture
 
+pytestmark = pytest.mark.slow
+
 DIM, GAP, WEIGHTS, WIDTHS = 3, 16.0, (0.3, 0.7), (1.0, 0.5)
 MIXTURE = two_gaussians(DIM, GAP, WEIGHTS, WIDTHS)
 DRAWS = 4000

@@ -9,6 +9,8 @@ from linear_vae import DIM, SHAPE, curved_flow, exact_problem, linear_vae, make_
 from studies.baselines.miwae import miwae
 from studies.exact import exact_posterior, linear_prior
 
+pytestmark = pytest.mark.slow
+
 DRAWS, PROPOSALS = 2000, 20_000
 HALF = RegionMask(columns=(2, 3))
 

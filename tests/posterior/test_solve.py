@@ -7,6 +7,8 @@ import scipy.stats
 import latentuq as lu
 from densities import odd
 
+pytestmark = pytest.mark.slow
+
 NORMAL = np.log(2 * np.pi)  # ln of the integral of exp(-u.u / 2) in two dimensions
 INF = np.inf
 

@@ -10,6 +10,8 @@ from latentuq.problem import InverseProblem
 from studies.baselines.cross_coding import Planar, XCoder, cross_coding
 from studies.exact import exact_posterior, linear_prior
 
+pytestmark = pytest.mark.slow
+
 DIM, DRAWS = 4, 4000
 SETTINGS = {"steps": 800, "batch": 32, "draws": DRAWS}
 

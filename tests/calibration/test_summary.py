@@ -77,6 +77,7 @@ def misses(rows):
     return found
 
 
+@pytest.mark.slow
 def test_exact_posteriors_are_calibrated(base, simulations):
     def draw(generator, number):
         values = np.asarray(on_grid(base, simulations.y[number]), np.float64)
@@ -118,6 +119,7 @@ def solved(base, simulations):
     return found
 
 
+@pytest.mark.slow
 def test_our_own_posteriors_are_calibrated(base, simulations, solved):
     rows = study(base, simulations, lambda generator, number: solved[number].draws[:DRAWN])
     assert not misses(rows)
@@ -128,6 +130,7 @@ def test_our_own_posteriors_are_calibrated(base, simulations, solved):
     assert len(doubted) < 0.05 * PROBLEMS
 
 
+@pytest.mark.slow
 def test_a_factor_of_two_in_the_noise_variance_is_noticed(base, simulations):
     noise = lu.GaussianNoise(0.2 / np.sqrt(2))
     wrong = lu.InverseProblem(base.prior, base.operator, noise, np.zeros(4))
@@ -139,6 +142,7 @@ def test_a_factor_of_two_in_the_noise_variance_is_noticed(base, simulations):
     assert misses(study(base, simulations, draw))
 
 
+@pytest.mark.slow
 def test_a_dropped_mode_is_noticed(base, simulations, solved):
     def draw(generator, number):
         each = solved[number]
@@ -148,6 +152,7 @@ def test_a_dropped_mode_is_noticed(base, simulations, solved):
     assert misses(study(base, simulations, draw))
 
 
+@pytest.mark.slow
 def test_weights_from_depth_alone_are_noticed(base, simulations, solved):
     def draw(generator, number):
         each = solved[number]

@@ -38,6 +38,7 @@ def quick():
     return draw
 
 
+@pytest.mark.slow
 def test_rows_are_saved_and_continued(prior, quick, tmp_path):
     study = Study("simulated", "masknoise05", "low-rank")
     first = run_study(study, prior, 2, tmp_path, infer=quick)
@@ -67,6 +68,7 @@ def digits(monkeypatch):
     return found
 
 
+@pytest.mark.slow
 def test_real_rows_are_continued(prior, quick, digits, tmp_path):
     study = Study("real", "solidmask", "signal-dependent")
     first = run_study(study, prior, 1, tmp_path, infer=quick)
@@ -77,6 +79,7 @@ def test_real_rows_are_continued(prior, quick, digits, tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_a_small_study_of_real_images(prior, digits, tmp_path):
     """The study itself; a factor of two in the variance of the noise would show in chi-squared."""
     study = Study("real", "masknoise05", prior.model_error_name)
@@ -131,6 +134,7 @@ def test_unknown_studies(prior, study, message, tmp_path):
         run_study(study, prior, 1, tmp_path)
 
 
+@pytest.mark.slow
 def test_draws_are_kept_for_new_measures(prior, quick, tmp_path):
     study = Study("simulated", "blur", "scalar")
     first = run_study(study, prior, 1, tmp_path, infer=quick)
