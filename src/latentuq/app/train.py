@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 
 from latentuq.core.errors import UserError
-from latentuq.data import read_images
+from latentuq.data.image_sets import read_images
 from latentuq.prior.training.checkpoint import Checkpoints
 from latentuq.prior.training.config import TrainingConfig
 from latentuq.prior.training.progress import OnProgress

@@ -1,5 +1,8 @@
 """Gain: one factor per pixel."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Bool, Float
@@ -32,6 +35,9 @@ class Gain(Operator):
 
     def input_shape_for(self, output_shape: Shape) -> Shape:
         return output_shape
+
+    def parameters(self) -> Mapping[str, Any]:
+        return {"gain": np.asarray(self.gain)}
 
     def __repr__(self) -> str:
         return f"Gain({size(self.gain.shape) or 'one number'})"

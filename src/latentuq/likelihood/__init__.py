@@ -3,13 +3,14 @@
 import numpy as np
 from jaxtyping import Float
 
-from latentuq.forward import Operator
+from latentuq.forward.gain import Gain
+from latentuq.forward.operator import Operator
 from latentuq.likelihood.data import arrange_data
 from latentuq.likelihood.gaussian import GaussianLikelihood
 from latentuq.likelihood.likelihood import Likelihood
 from latentuq.likelihood.noise import GaussianNoise
 from latentuq.likelihood.signal_dependent import SignalDependentLikelihood
-from latentuq.prior import ModelError
+from latentuq.prior.model_error import ModelError
 
 __all__ = [
     "GaussianLikelihood",
@@ -34,7 +35,8 @@ def make_likelihood(
         model_error: The error of the generator.
         y: The data, NaN where nothing is observed.
     """
-    gaussian = GaussianLikelihood(arrange_data(operator, noise, model_error, y), model_error)
-    if SignalDependentLikelihood.applies_to(gaussian):
-        return SignalDependentLikelihood(gaussian)
-    return gaussian
+    data = arrange_data(operator, noise, model_error, y)
+    shows_pixels = isinstance(data.forward, Gain) and bool(np.any(data.counted))
+    if model_error.gain is not None and shows_pixels:
+        return SignalDependentLikelihood(data, model_error)
+    return GaussianLikelihood(data, model_error)

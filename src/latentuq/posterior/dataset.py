@@ -13,10 +13,11 @@ from latentuq.inference.importance import WeightedDraws
 from latentuq.inference.mixture import Defensive, Mixture
 from latentuq.inference.result import Counts, Diagnostics, Inference, ProbeRecord, SearchRecord
 from latentuq.inference.verdict import Verdict
-from latentuq.problem import InverseProblem
 
 if TYPE_CHECKING:
     import xarray
+
+    from latentuq.problem.inverse import InverseProblem
 
 KIND = "latentuq posterior"
 FORMAT = 4
@@ -62,7 +63,7 @@ class Contents(NamedTuple):
     inference: Inference
     key: Key[Array, ""]
     provenance: Mapping[str, str]
-    problem: InverseProblem | None = None
+    problem: "InverseProblem | None" = None
     no_problem: str = ""
     chi_squared: Float[Array, " modes"] | None = None
     images: SavedImages | None = None

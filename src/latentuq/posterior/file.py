@@ -25,10 +25,10 @@ from latentuq.posterior.dataset import (
     make_rest,
     read_contents,
 )
-from latentuq.prior import GenerativePrior
+from latentuq.prior.generative import GenerativePrior
 from latentuq.prior.model_file import load_prior
-from latentuq.problem import InverseProblem
 from latentuq.problem.files import format_problem, make_problem
+from latentuq.problem.inverse import InverseProblem
 from latentuq.problem.specification import Specification
 
 if TYPE_CHECKING:

@@ -22,7 +22,6 @@ from latentuq.inference.mixture import Mixture
 from latentuq.inference.result import Diagnostics, Inference
 from latentuq.inference.verdict import Verdict
 from latentuq.posterior.dataset import Contents, SavedImages, make_dataset, make_samples
-from latentuq.posterior.file import write_posterior
 from latentuq.posterior.maps import (
     ImageMaps,
     decode_images,
@@ -33,7 +32,7 @@ from latentuq.posterior.maps import (
     quantiles,
 )
 from latentuq.posterior.summary import describe, tabulate
-from latentuq.problem import InverseProblem
+from latentuq.problem.inverse import InverseProblem
 
 if TYPE_CHECKING:
     import xarray
@@ -253,6 +252,9 @@ class Posterior:
             if (problem := self.problem) is not None:
                 images = draw_images(spread_keys(image_key, samples), problem, us)
             drawn = make_samples(us, images)
+        # Reading and writing files is of no use to most posteriors.
+        from latentuq.posterior.file import write_posterior
+
         write_posterior(path, self._contents(), drawn, force)
 
     def summary(self) -> str:

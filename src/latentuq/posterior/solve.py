@@ -16,11 +16,10 @@ from latentuq.core.randomness import read_key
 from latentuq.inference.engine import infer
 from latentuq.inference.result import Inference, Progress
 from latentuq.inference.target import Target
-from latentuq.posterior.file import read_posterior
 from latentuq.posterior.misfit import judge_fit, measure_chi_squared, predictive_p_value
 from latentuq.posterior.posterior import LogDensity, Posterior
-from latentuq.prior import GenerativePrior
-from latentuq.problem import InverseProblem
+from latentuq.prior.generative import GenerativePrior
+from latentuq.problem.inverse import InverseProblem
 
 
 def solve(
@@ -89,6 +88,8 @@ def load_posterior(
         path: The file that `Posterior.save` wrote.
         prior: The prior of the problem, or its model file, if it is not an embedded one.
     """
+    from latentuq.posterior.file import read_posterior
+
     contents = read_posterior(path, prior)
     problem = contents.problem
     return Posterior(

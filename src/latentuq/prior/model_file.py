@@ -18,16 +18,11 @@ from latentuq.core.errors import UserError
 from latentuq.core.options import replace
 from latentuq.core.tensors import TensorFile, flatten, read_tensors, unflatten, write_tensors
 from latentuq.data.scaling import Scaling
-from latentuq.prior import (
-    Card,
-    FlowSize,
-    GenerativePrior,
-    ModelError,
-    VAESize,
-    init_flow,
-    init_vae,
-)
-from latentuq.prior.model_error import LOW_RANK, SIGNAL_DEPENDENT
+from latentuq.prior.architecture import FlowSize, VAESize
+from latentuq.prior.flow import init_flow
+from latentuq.prior.generative import Card, GenerativePrior
+from latentuq.prior.model_error import LOW_RANK, SIGNAL_DEPENDENT, ModelError
+from latentuq.prior.vae import init_vae
 
 KIND = "prior"
 FORMAT = 1

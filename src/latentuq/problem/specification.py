@@ -21,9 +21,10 @@ from latentuq.core.arrays import read_real
 from latentuq.core.errors import UserError
 from latentuq.data.images import existing_file, is_fits, read_array, read_fits_header
 from latentuq.data.observation import Observation, full_scale
-from latentuq.forward import Mask, Operator, build_operator, parse_mask, stack
-from latentuq.forward.mask import is_mask_text
-from latentuq.forward.registry import check_parameters
+from latentuq.forward.mask import Mask, is_mask_text, parse_mask
+from latentuq.forward.operator import Operator
+from latentuq.forward.registry import build_operator, check_parameters
+from latentuq.forward.stacked import stack
 from latentuq.likelihood.noise import GaussianNoise
 from latentuq.prior.model_file import embedded_models
 

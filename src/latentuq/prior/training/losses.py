@@ -5,8 +5,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from latentuq.prior import VAE, Encoder, Flow
+from latentuq.prior.flow import Flow
 from latentuq.prior.training.loop import LossFn
+from latentuq.prior.vae import VAE, Encoder
 
 
 def make_vae_loss(sigma: str, encoder_noise: float) -> LossFn:

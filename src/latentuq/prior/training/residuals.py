@@ -7,8 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from latentuq.prior import ModelError
-from latentuq.prior.model_error import LOW_RANK, SIGNAL_DEPENDENT
+from latentuq.prior.model_error import LOW_RANK, SIGNAL_DEPENDENT, ModelError
 
 _SWEEPS = 30
 _KNOTS = 33

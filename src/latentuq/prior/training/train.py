@@ -12,9 +12,9 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from latentuq.core.errors import UserError
-from latentuq.data import ImageSet
-from latentuq.data.image_sets import make_image_set
-from latentuq.prior import VAE, Card, Flow, GenerativePrior, init_vae
+from latentuq.data.image_sets import ImageSet, make_image_set
+from latentuq.prior.flow import Flow
+from latentuq.prior.generative import Card, GenerativePrior
 from latentuq.prior.model_file import Architecture, round_to_half, save_prior
 from latentuq.prior.training.checkpoint import Checkpoints
 from latentuq.prior.training.config import TrainingConfig
@@ -27,6 +27,7 @@ from latentuq.prior.training.residuals import (
     estimate_model_errors,
     with_signal_dependence,
 )
+from latentuq.prior.vae import VAE, init_vae
 
 _RESIDUALS_PER_IMAGE = 4
 # Nats per image that float16 may cost before the model is stored in float32.

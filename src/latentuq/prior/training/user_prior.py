@@ -9,7 +9,10 @@ from jaxtyping import Array, Float, Key
 
 from latentuq.core.errors import UserError
 from latentuq.core.options import check
-from latentuq.prior import Card, Flow, FlowSize, GenerativePrior, make_model_error
+from latentuq.prior.architecture import FlowSize
+from latentuq.prior.flow import Flow
+from latentuq.prior.generative import Card, GenerativePrior
+from latentuq.prior.model_error import make_model_error
 from latentuq.prior.training.config import FitConfig, TrainingConfig
 from latentuq.prior.training.flow import fit_flow
 
