@@ -205,6 +205,10 @@ GOOD = 'y = "y.npy"\n[[operator]]\nkind = "mask"\nmask = "rows:0-1"\n[noise]\nst
         (GOOD.replace("mask", "warp"), "no operator 'warp'.*mask"),
         (GOOD.replace('kind = "mask"\n', ""), "needs a kind"),
         (GOOD.replace("mask =", "size ="), "'mask' cannot be built"),
+        (
+            GOOD.replace('"mask"', '"region-mask"').replace('mask = "rows:0-1"', "rows = [0.5, 3]"),
+            "as an integer",
+        ),
         (GOOD.replace("rows:0-1", "none.png"), "no file"),
         (GOOD.replace('"mask"', '["mask"]'), "needs a kind"),
         (

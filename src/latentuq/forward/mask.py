@@ -2,6 +2,7 @@
 
 import abc
 from collections.abc import Mapping, Sequence
+from operator import index
 from typing import Any
 
 import equinox as eqx
@@ -11,12 +12,12 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from latentuq.core.errors import UserError
-from latentuq.forward.operator import Operator, Shape, check_image, size
+from latentuq.forward.operator import PixelwiseOperator, Shape, check_image, size
 
 Interval = tuple[int, int]
 
 
-class Mask(Operator):
+class Mask(PixelwiseOperator):
     """Keeps the image's shape; pixels where `mask` is 0 are not data.
 
     A x is 0 there, and an inverse problem has no likelihood term for them.
@@ -46,13 +47,6 @@ class Mask(Operator):
     def pixel_factors(self) -> Float[np.ndarray, "*shape"]:
         return np.asarray(self.mask, np.float64)
 
-    @property
-    def disjoint(self) -> bool:
-        return True
-
-    def input_shape_for(self, output_shape: Shape) -> Shape:
-        return output_shape
-
     def parameters(self) -> Mapping[str, Any]:
         return {"mask": np.asarray(self.mask)}
 
@@ -60,7 +54,7 @@ class Mask(Operator):
         return f"Mask({size(self.mask.shape)})"
 
 
-class MaskPattern(Operator):
+class MaskPattern(PixelwiseOperator):
     """A rule that hides pixels of an image of any shape; binding it gives a `Mask`."""
 
     @abc.abstractmethod
@@ -75,13 +69,6 @@ class MaskPattern(Operator):
 
     def observed(self, shown: Bool[Array, "*shape"]) -> Bool[Array, "*shape"]:
         return self.bind(shown.shape).observed(shown)
-
-    @property
-    def disjoint(self) -> bool:
-        return True
-
-    def input_shape_for(self, output_shape: Shape) -> Shape:
-        return output_shape
 
 
 class RandomMask(MaskPattern):
@@ -156,7 +143,7 @@ class RegionMask(MaskPattern):
 def _interval(ends: Sequence[int] | None, name: str) -> Interval | None:
     if ends is None:
         return None
-    first, last = ends
+    first, last = map(index, ends)
     if not 0 <= first <= last:
         raise UserError(f"The {name} {first}-{last} are not an interval.")
     return first, last

@@ -120,6 +120,20 @@ class Operator(eqx.Module):
         return Composed(self, inner)
 
 
+class PixelwiseOperator(Operator):
+    """An operator that keeps the image's shape and changes each pixel on its own."""
+
+    def observed(self, shown: Bool[Array, "*shape"]) -> Bool[Array, "*shape"]:
+        return shown
+
+    @property
+    def disjoint(self) -> bool:
+        return True
+
+    def input_shape_for(self, output_shape: Shape) -> Shape:
+        return output_shape
+
+
 class Composed(Operator):
     """x -> outer(inner(x)); `outer` is bound as soon as the shape of what it takes is known."""
 

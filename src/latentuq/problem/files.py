@@ -26,8 +26,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
-import jax
 import numpy as np
 from jaxtyping import Array
 
@@ -128,7 +126,7 @@ def format_problem(
     arrays: Arrays = {f"{stem}-y.npy": np.asarray(problem.y)}
     head: dict[str, Any] = {"format": FORMAT}
     if (prior := prior or embedded_name(problem.prior)) is not None:
-        head |= {"prior": prior, "model_error": _model_error_name(problem.prior)}
+        head |= {"prior": prior, "model_error": problem.prior.model_error_name}
     head["y"] = f"{stem}-y.npy"
     operators = _operator_tables(problem.operator, f"{stem}-operator", arrays)
     noise = _file_arrays(problem.noise.parameters(), f"{stem}-noise", arrays)
@@ -166,15 +164,3 @@ def _file_arrays(parameters: Mapping[str, Any], stem: str, arrays: Arrays) -> di
                 arrays[value] = values
         table[name] = value
     return table
-
-
-def _model_error_name(prior: GenerativePrior) -> str:
-    """The name under which the prior lists the model error in use."""
-    used = prior.model_error
-    for name, error in prior.model_errors.items():
-        if eqx.tree_equal(*jax.device_get((error, used))):
-            return name
-    raise UserError(
-        f"The model error in use is none that {prior!r} came with, and a problem file only names"
-        " those."
-    )

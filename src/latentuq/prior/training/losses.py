@@ -32,8 +32,7 @@ def flow_loss(
     Location and scale are data statistics, not parameters: gradients stop there.
     """
     flow = eqx.tree_at(lambda f: (f.location, f.scale), flow, replace_fn=jax.lax.stop_gradient)
-    mean, std = posteriors[:, 0], posteriors[:, 1]
-    z = mean + std * jax.random.normal(key, mean.shape)
+    z = sample_posteriors(key, posteriors)
     nll = -jnp.mean(jax.vmap(flow.log_prob)(z))
     return nll / z.shape[1], {"loss": nll / z.shape[1], "nll": nll}
 
