@@ -51,11 +51,9 @@ class GaussianLikelihood(Likelihood):
         Raises:
             UserError: C is singular to working precision.
         """
-        plain = used = factor(data, model_error)
-        error = model_error
-        if model_error.most_data is not None:
-            error = model_error.inflated(plain.dominated)
-            used = factor(data, error)
+        plain = factor(data, model_error)
+        error = model_error.inflated(plain.dominated)
+        used = plain if error is model_error else factor(data, error)
         count = int(np.count_nonzero(data.counted))
         constant = -0.5 * (used.log_det + count * LOG_TWO_PI)
         self.data, self.error, self.image_error = data, error, model_error

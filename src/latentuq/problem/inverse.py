@@ -15,7 +15,7 @@ from latentuq.core.arrays import read_real, to_device
 from latentuq.core.compilation import bounded_jit
 from latentuq.core.errors import UserError
 from latentuq.forward.operator import Operator
-from latentuq.likelihood import make_likelihood
+from latentuq.likelihood.choice import make_likelihood
 from latentuq.likelihood.likelihood import Likelihood
 from latentuq.likelihood.noise import GaussianNoise
 from latentuq.prior.generative import GenerativePrior
@@ -140,7 +140,7 @@ class InverseProblem(eqx.Module):
         return self.density.residual(u)
 
     def chi_squared(self, u: Float[Array, " dim"]) -> Float[Array, ""]:
-        """Computes (A g(u) - y)^T C^-1 (A g(u) - y), see `GaussianLikelihood.misfit`."""
+        """Computes how far the data are from what u predicts, see `Likelihood.misfit`."""
         return self.density.chi_squared(u)
 
     def simulate(self, key: Key[Array, ""]) -> Simulation:

@@ -84,8 +84,8 @@ def estimate_gain(
 
     Args:
         error: The estimate that the gain is relative to.
-        residuals: X - decode(z).
-        decoded: Decode(z).
+        residuals: The residuals x - decode(z).
+        decoded: The generated images decode(z).
     """
     place = np.rint(np.clip(decoded, 0, 1) * (_KNOTS - 1)).astype(int).ravel()
     order = np.argsort(place, kind="stable")
