@@ -127,10 +127,10 @@ def arrange_data(
             return data
         # Products with the factors of a low-rank error cost 2 data x rank, a dense W data^2. Data
         # without any independent error need the dense form, which does not divide by it.
-        variance, scale = disjoint_variance(data, model_error)
-        total = noise.variance((y.size,)) + variance
-        if 2 * model_error.rank < y.size and is_regular(total, scale, observed):
-            return data
+        if 2 * model_error.rank < y.size:
+            variance, scale = disjoint_variance(data, model_error)
+            if is_regular(noise.variance((y.size,)) + variance, scale, observed):
+                return data
     matrix = to_matrix(operator)
     rows = pick_rows(observed, matrix.shape[1])
     kept = np.where(rows.padding[:, None], 0, matrix[rows.places])

@@ -12,7 +12,7 @@ from latentuq.core.arrays import to_device
 from latentuq.core.modules import with_fields
 from latentuq.likelihood.data import ObservedData, Rows
 from latentuq.likelihood.likelihood import Likelihood
-from latentuq.likelihood.whitening import DenseWhitening, Whitening, factor
+from latentuq.likelihood.whitening import DenseWhitening, LowRankWhitening, Whitening, factor
 from latentuq.prior.model_error import ModelError
 
 LOG_TWO_PI = float(np.log(2 * np.pi))
@@ -140,6 +140,8 @@ class GaussianLikelihood(Likelihood):
         return with_fields(self, data=data, whitened_data=self.whitening.whiten(data.y))
 
     def at(self, rows: Rows) -> Self:
+        # Data that show one pixel each are never whitened by a dense matrix.
+        assert isinstance(self.whitening, LowRankWhitening)
         return with_fields(
             self,
             data=self.data.at(rows),

@@ -35,13 +35,9 @@ class Whitening(eqx.Module):
     def whiten(self, v: Float[Array, " rows"]) -> Float[Array, " rows"]:
         """Computes W v."""
 
-    @abc.abstractmethod
     def forward(self, data: ObservedData, x: Float[Array, "*shape"]) -> Float[Array, " rows"]:
         """Computes W A x."""
-
-    @abc.abstractmethod
-    def at(self, rows: Rows) -> Self:
-        """Keeps the rows and columns of some data, which include all that count."""
+        return self.whiten(data.predict(x))
 
 
 class LowRankWhitening(Whitening):
@@ -60,10 +56,8 @@ class LowRankWhitening(Whitening):
         scaled = self.inverse_std * v
         return scaled - self.basis @ (self.shrinkage * (scaled @ self.basis))
 
-    def forward(self, data: ObservedData, x: Float[Array, "*shape"]) -> Float[Array, " rows"]:
-        return self.whiten(data.predict(x))
-
     def at(self, rows: Rows) -> Self:
+        """Keeps the rows and columns of some data, which include all that count."""
         return type(self)(rows.take(self.inverse_std), rows.take(self.basis), self.shrinkage)
 
 
@@ -82,10 +76,6 @@ class DenseWhitening(Whitening):
 
     def forward(self, data: ObservedData, x: Float[Array, "*shape"]) -> Float[Array, " rows"]:
         return self.matrix_operator @ jnp.ravel(x)
-
-    def at(self, rows: Rows) -> Self:
-        square = rows.take(rows.take(self.matrix).T).T
-        return type(self)(square, rows.take(self.matrix_operator))
 
 
 class Factored(NamedTuple):
