@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Key
 
 from latentuq import GenerativePrior, InverseProblem, UserError
 from latentuq.forward import to_matrix
-from latentuq.likelihood import GaussianLikelihood, SignalDependentLikelihood
+from latentuq.likelihood.gaussian import GaussianLikelihood
 from latentuq.prior import Card, ModelError, make_model_error
 
 
@@ -131,8 +131,6 @@ def _observed_parts(problem: InverseProblem) -> tuple[np.ndarray, np.ndarray, np
 def gaussian_part(problem: InverseProblem) -> GaussianLikelihood:
     """The Gaussian likelihood of a problem, also where u is inferred with another one."""
     likelihood = problem.likelihood
-    if isinstance(likelihood, SignalDependentLikelihood):
-        return likelihood.gaussian
     assert isinstance(likelihood, GaussianLikelihood)
     return likelihood
 

@@ -14,9 +14,9 @@ import pytest
 
 from latentuq.core import compilation
 from latentuq.data.image_sets import ImageSet, make_image_set
-from latentuq.prior import FlowSize, VAESize
+from latentuq.prior import FlowSize, GenerativePrior, VAESize
 from latentuq.prior.training import FitConfig, ModelErrorConfig, TrainingConfig
-from latentuq.prior.training.train import TrainedPrior, run_training
+from latentuq.prior.training.train import run_training
 
 # Two workers on two cores: each keeps to its own, since one XLA program hardly uses a second.
 if _worker := os.environ.get("PYTEST_XDIST_WORKER", "")[2:]:
@@ -79,5 +79,5 @@ def tiny_config() -> TrainingConfig:
 
 
 @pytest.fixture(scope="session")
-def tiny_prior(tiny_images: ImageSet) -> TrainedPrior:
+def tiny_prior(tiny_images: ImageSet) -> GenerativePrior:
     return run_training(jax.random.key(0), tiny_images, TINY, name="tiny", command="test")

@@ -25,7 +25,7 @@ CLIENT = {
 @pytest.fixture(scope="module")
 def model(tmp_path_factory, tiny_prior):
     path = tmp_path_factory.mktemp("model") / "tiny.safetensors"
-    save_prior(path, tiny_prior.prior, tiny_prior.architecture)
+    save_prior(path, tiny_prior)
     return str(path)
 
 

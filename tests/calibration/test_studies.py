@@ -64,7 +64,7 @@ def digits(monkeypatch):
         test_images=np.resize(found.images, (5200, 28, 28)),
         test_labels=np.resize(found.labels, 5200),
     )
-    monkeypatch.setattr("latentuq.data.load_dataset", lambda name: data)
+    monkeypatch.setattr("latentuq.data.datasets.load_dataset", lambda name: data)
     return found
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import commands
+from latentuq.prior.model_file import save_prior
 
 TINY = {
     "latent": 2,
@@ -190,7 +191,7 @@ def test_demo_writes_four_reports_and_keeps_what_is_there(tmp_path):
 
 
 def test_a_problem_is_stated_saved_and_loaded(call, tmp_path, tiny_prior):
-    tiny_prior.save(tmp_path / "tiny.safetensors")
+    save_prior(tmp_path / "tiny.safetensors", tiny_prior)
     (tmp_path / "problems").mkdir()
     image = np.full((6, 8), 0.25)
     image[2, 3] = np.nan

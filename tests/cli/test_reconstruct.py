@@ -26,7 +26,7 @@ SHAPE = (6, 8)
 def folder(tmp_path_factory, tiny_prior, tiny_images):
     """A model, a clean image, and a FITS file with flags."""
     folder = tmp_path_factory.mktemp("reconstruct")
-    save_prior(folder / "tiny.safetensors", tiny_prior.prior, tiny_prior.architecture)
+    save_prior(folder / "tiny.safetensors", tiny_prior)
     clean = np.asarray(tiny_images.train[0])
     np.save(folder / "clean.npy", clean)
     return folder

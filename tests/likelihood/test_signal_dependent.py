@@ -10,8 +10,9 @@ from scipy.stats import norm
 
 import latentuq as lu
 from latentuq.forward import Blur, Gain, Mask, RandomMask
-from latentuq.likelihood import GaussianLikelihood, GaussianNoise, SignalDependentLikelihood
-from latentuq.likelihood.signal_dependent import fit_squared_gain
+from latentuq.likelihood.gaussian import GaussianLikelihood
+from latentuq.likelihood.noise import GaussianNoise
+from latentuq.likelihood.signal_dependent import SignalDependentLikelihood, fit_squared_gain
 from latentuq.posterior.misfit import measure_chi_squared
 from latentuq.prior import GenerativePrior, ModelError
 from latentuq.prior.architecture import VAESize

@@ -10,27 +10,27 @@ from safetensors.numpy import save_file
 
 from latentuq.core.errors import UserError
 from latentuq.core.tensors import read_tensors, write_tensors
-from latentuq.prior.model_file import embedded_models, load_prior, read_card
+from latentuq.prior.model_file import embedded_models, load_prior, read_card, save_prior
 
 
 @pytest.fixture
 def model_file(tmp_path, tiny_prior):
     path = tmp_path / "tiny.safetensors"
-    tiny_prior.save(path)
+    save_prior(path, tiny_prior)
     return path
 
 
 def test_a_saved_prior_comes_back_the_same(model_file, tiny_prior):
     loaded = load_prior(model_file)
     u = jax.random.normal(jax.random.key(0), (20, loaded.dim))
-    np.testing.assert_array_equal(loaded.decode(u), tiny_prior.prior.decode(u))
-    for name, error in tiny_prior.prior.model_errors.items():
+    np.testing.assert_array_equal(loaded.decode(u), tiny_prior.decode(u))
+    for name, error in tiny_prior.model_errors.items():
         other = loaded.with_model_error(name).model_error
         assert eqx.tree_equal(other, error)
         assert (other.gain is None) == (other.most_data is None) == (name != "signal-dependent")
-    assert loaded.model_error_name == tiny_prior.prior.model_error_name
-    assert loaded.scaling == tiny_prior.prior.scaling
-    assert loaded.card.metrics == tiny_prior.prior.card.metrics
+    assert loaded.model_error_name == tiny_prior.model_error_name
+    assert loaded.scaling == tiny_prior.scaling
+    assert loaded.card.metrics == tiny_prior.card.metrics
     assert len(loaded.card.checksum) == 64
 
 
@@ -40,7 +40,7 @@ def test_the_header_tells_the_whole_story(model_file, tiny_prior):
     assert header["training"]["command"] == "test"
     assert header["training"]["data"] == "blobs"
     assert len(header["training"]["data_checksum"]) == 64
-    assert header["metrics"]["test_elbo"] == tiny_prior.prior.card.metrics["test_elbo"]
+    assert header["metrics"]["test_elbo"] == tiny_prior.card.metrics["test_elbo"]
     assert {"version", "format", "kind", "name"} <= set(header)
 
 
@@ -175,7 +175,7 @@ def test_embedded_models_load_and_decode(name):
 
 @pytest.mark.slow
 def test_decode_is_a_jax_function_like_any_other(tiny_prior):
-    prior, u = tiny_prior.prior, jax.numpy.ones(2)
+    prior, u = tiny_prior, jax.numpy.ones(2)
     np.testing.assert_allclose(jax.jit(prior.decode)(u), prior.decode(u), rtol=1e-5, atol=1e-6)
     assert jax.jit(jax.hessian(prior.decode))(u).shape == (6, 8, 2, 2)
 

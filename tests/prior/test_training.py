@@ -52,7 +52,7 @@ def test_resumed_training_equals_uninterrupted_training(
     second = Checkpoints(path, identity, interval=0.0)
     second.find()
     resumed = run_training(jax.random.key(0), tiny_images, tiny_config, second)
-    assert_same_weights(resumed.prior, tiny_prior.prior)
+    assert_same_weights(resumed, tiny_prior)
 
 
 @pytest.mark.slow
@@ -134,25 +134,25 @@ def test_metrics_name_everything_the_models_command_promises(tiny_prior):
         "image_c2st_after",
         "train_seconds",
     }
-    assert promised <= set(tiny_prior.prior.card.metrics)
+    assert promised <= set(tiny_prior.card.metrics)
 
 
 @pytest.mark.slow
 def test_training_without_a_flow_still_says_whether_one_was_needed(tiny_images, tiny_config):
     config = dataclasses.replace(tiny_config, flow=FlowSize(depth=0), sigma="measured")
     trained = run_training(jax.random.key(0), tiny_images, config)
-    metrics = trained.prior.card.metrics
-    assert trained.prior.flow is None
+    metrics = trained.card.metrics
+    assert trained.flow is None
     assert metrics["flow_nll"] is None
     assert metrics["flow_needed"] in (True, False)
     assert metrics["sigma_model"] == metrics["sigma_measured"]
-    assert trained.prior.decode(jnp.zeros((4, 2))).shape == (4, 6, 8)
+    assert trained.decode(jnp.zeros((4, 2))).shape == (4, 6, 8)
 
 
 @pytest.mark.slow
 def test_a_few_dozen_images_are_enough_to_train_on(tiny_images, tiny_config):
     few = make_image_set(tiny_images.train[:60])
-    metrics = run_training(jax.random.key(0), few, tiny_config).prior.card.metrics
+    metrics = run_training(jax.random.key(0), few, tiny_config).card.metrics
     assert metrics["test_elbo"] is not None
     assert metrics["latent_c2st_before"] is None, "six test images say nothing"
     assert metrics["flow_needed"] is None
@@ -167,7 +167,7 @@ def test_a_split_that_leaves_nothing_to_train_on_is_refused(tiny_images, tiny_co
 
 
 def test_measured_sigma_is_the_rms_of_held_out_residuals(tiny_prior):
-    metrics = tiny_prior.prior.card.metrics
+    metrics = tiny_prior.card.metrics
     # Held-out and test images are a few dozen each: their rms agree to some per cent.
     assert metrics["sigma_measured"] == pytest.approx(metrics["test_rms"], rel=0.2)
 

@@ -8,12 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from example_operators import example_operators
 from latentuq import prior_from
 from latentuq.core.errors import UserError
 from latentuq.data.images import write_image
 from latentuq.data.observation import Observation
 from latentuq.data.scaling import Scaling
-from latentuq.forward import Blur, Mask, example_operators, to_matrix
+from latentuq.forward import Blur, Mask, to_matrix
 from latentuq.likelihood.noise import GaussianNoise
 from latentuq.problem import InverseProblem
 from latentuq.problem.files import save_problem

@@ -9,11 +9,12 @@ import numpy as np
 from latentuq.app.progress import Listener, Stages
 from latentuq.calibration.classifier import load_classifier
 from latentuq.core.files import staged_folder
-from latentuq.data import load_digits
+from latentuq.data.digits import load_digits
 from latentuq.inference.result import Progress
-from latentuq.posterior import Posterior, solve
 from latentuq.posterior.maps import decode_images
-from latentuq.prior import GenerativePrior
+from latentuq.posterior.posterior import Posterior
+from latentuq.posterior.solve import solve
+from latentuq.prior.generative import GenerativePrior
 from latentuq.prior.model_file import load_prior
 from latentuq.problem.experiments import EXPERIMENTS, make_problem
 from latentuq.report.collect import collect

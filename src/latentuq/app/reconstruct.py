@@ -16,11 +16,13 @@ from latentuq.core.errors import UserError
 from latentuq.core.files import staged_folder
 from latentuq.data.observation import Observation, read_observation, resize
 from latentuq.likelihood.noise import GaussianNoise
-from latentuq.posterior import NoiseLevel, Posterior, estimate_noise, solve
-from latentuq.prior import GenerativePrior
+from latentuq.posterior.noise_level import NoiseLevel, estimate_noise
+from latentuq.posterior.posterior import Posterior
+from latentuq.posterior.solve import solve
+from latentuq.prior.generative import GenerativePrior
 from latentuq.prior.model_file import load_prior
-from latentuq.problem import InverseProblem, observe
 from latentuq.problem.files import read_prior
+from latentuq.problem.inverse import InverseProblem, observe
 from latentuq.problem.specification import Specification
 from latentuq.report.collect import collect
 from latentuq.report.content import Content

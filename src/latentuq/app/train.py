@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import jax
 
 from latentuq.core.errors import UserError
-from latentuq.data import read_images
+from latentuq.data.image_sets import read_images
+from latentuq.prior.model_file import save_prior
 from latentuq.prior.training.checkpoint import Checkpoints
 from latentuq.prior.training.config import TrainingConfig
 from latentuq.prior.training.progress import OnProgress
@@ -67,7 +68,7 @@ def train(request: TrainingRequest, on_progress: OnProgress) -> dict[str, Any]:
             f"{checkpoint} is left from an interrupted run; "
             "--resume continues it, --force starts anew."
         )
-    trained = run_training(
+    prior = run_training(
         jax.random.key(settings.seed),
         images,
         settings,
@@ -76,6 +77,6 @@ def train(request: TrainingRequest, on_progress: OnProgress) -> dict[str, Any]:
         request.name,
         request.command,
     )
-    trained.save(output)
+    save_prior(output, prior)
     checkpoints.remove()
-    return dict(trained.prior.card.metrics)
+    return dict(prior.card.metrics)

@@ -15,7 +15,7 @@ from latentuq.core.tensors import flatten, read_tensors, unflatten, write_tensor
 from latentuq.prior.networks import Linear, init_linear
 
 if TYPE_CHECKING:
-    from latentuq.prior import GenerativePrior
+    from latentuq.prior.generative import GenerativePrior
 
 _KIND = "classifier"
 _WIDTH = 128

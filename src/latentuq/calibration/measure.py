@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, Key
 from latentuq.calibration.classifier import load_classifier
 from latentuq.calibration.statistics import covered, crps, energy_score, ranks, tarp_rank
 from latentuq.posterior.maps import decode_images, draw_images
-from latentuq.problem import InverseProblem
+from latentuq.problem.inverse import InverseProblem
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 """Central intervals whose coverage is counted."""

@@ -20,11 +20,12 @@ from latentuq.core.cells import Cells, commit, job, run_cells
 from latentuq.core.errors import UserError
 from latentuq.core.files import atomic_path, make_folder
 from latentuq.likelihood.noise import GaussianNoise
-from latentuq.posterior import Posterior, solve
-from latentuq.prior import GenerativePrior
+from latentuq.posterior.posterior import Posterior
+from latentuq.posterior.solve import solve
+from latentuq.prior.generative import GenerativePrior
 from latentuq.prior.model_error import LOW_RANK
-from latentuq.problem import InverseProblem
 from latentuq.problem.experiments import EXPERIMENTS, SHAPE
+from latentuq.problem.inverse import InverseProblem
 
 KINDS = ("simulated", "real")
 LOOKED_AT = ((0, 1100), (5000, 5100))
@@ -175,7 +176,7 @@ def make_cases(study: Study, prior: GenerativePrior, seed: int) -> Callable[[int
 
     if study.kind == "simulated":
         return simulated
-    from latentuq.data import load_dataset
+    from latentuq.data.datasets import load_dataset
 
     data = load_dataset("mnist")
     order = unseen_images(len(data.test_images))

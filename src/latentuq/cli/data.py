@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from latentuq.cli.progress import Bar
-from latentuq.data import fetch as fetch_dataset
+from latentuq.data.datasets import fetch as fetch_dataset
 
 app = typer.Typer(no_args_is_help=True)
 

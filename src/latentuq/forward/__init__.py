@@ -8,7 +8,7 @@ from latentuq.forward.mask import Mask, RandomMask, RegionMask, parse_mask
 from latentuq.forward.matrix import Matrix
 from latentuq.forward.operator import Composed, Operator, to_matrix, transpose
 from latentuq.forward.projection import Projection
-from latentuq.forward.registry import OPERATORS, build_operator, example_operators, kind_of
+from latentuq.forward.registry import OPERATORS, build_operator, kind_of
 from latentuq.forward.stacked import Stack, stack
 
 __all__ = [
@@ -26,7 +26,6 @@ __all__ = [
     "RegionMask",
     "Stack",
     "build_operator",
-    "example_operators",
     "kind_of",
     "parse_mask",
     "stack",

@@ -1,5 +1,8 @@
 """Blur: convolution of a 2-D image with a Gaussian or with any point-spread function."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -78,6 +81,11 @@ class Blur(Operator):
 
     def input_shape_for(self, output_shape: Shape) -> Shape:
         return output_shape
+
+    def parameters(self) -> Mapping[str, Any]:
+        if self.sigma is None:
+            return {"psf": np.asarray(self.psf), "boundary": self.boundary}
+        return {"sigma": self.sigma, "size": self.psf.shape[0], "boundary": self.boundary}
 
     def __repr__(self) -> str:
         kernel = "psf" if self.sigma is None else f"sigma={_shown(self.sigma)}"

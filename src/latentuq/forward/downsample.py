@@ -1,5 +1,8 @@
 """Downsample: the mean of every block of n x n pixels."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -36,6 +39,9 @@ class Downsample(Operator):
 
     def input_shape_for(self, output_shape: Shape) -> Shape:
         return tuple(length * self.n for length in output_shape)
+
+    def parameters(self) -> Mapping[str, Any]:
+        return {"n": self.n}
 
     def __repr__(self) -> str:
         return f"Downsample({self.n})"

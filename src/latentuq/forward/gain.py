@@ -1,13 +1,16 @@
 """Gain: one factor per pixel."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import equinox as eqx
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
-from latentuq.forward.operator import Operator, Shape, finite_float32, size
+from latentuq.forward.operator import PixelwiseOperator, Shape, finite_float32, size
 
 
-class Gain(Operator):
+class Gain(PixelwiseOperator):
     """Multiplies every pixel by its gain (vignetting, exposure); one number means all alike."""
 
     gain: Float[Array, "*shape"]
@@ -20,18 +23,11 @@ class Gain(Operator):
     def apply(self, x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
         return self.gain * x
 
-    def observed(self, shown: Bool[Array, "*shape"]) -> Bool[Array, "*shape"]:
-        return shown
-
     def pixel_factors(self) -> Float[np.ndarray, "*shape"]:
         return np.broadcast_to(np.asarray(self.gain, np.float64), self.input_shape or ())
 
-    @property
-    def disjoint(self) -> bool:
-        return True
-
-    def input_shape_for(self, output_shape: Shape) -> Shape:
-        return output_shape
+    def parameters(self) -> Mapping[str, Any]:
+        return {"gain": np.asarray(self.gain)}
 
     def __repr__(self) -> str:
         return f"Gain({size(self.gain.shape) or 'one number'})"

@@ -1,6 +1,9 @@
 """Masks: an explicit one, and patterns that become one when the image shape is known."""
 
 import abc
+from collections.abc import Mapping, Sequence
+from operator import index
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -9,12 +12,12 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from latentuq.core.errors import UserError
-from latentuq.forward.operator import Operator, Shape, check_image, size
+from latentuq.forward.operator import PixelwiseOperator, Shape, check_image, size
 
 Interval = tuple[int, int]
 
 
-class Mask(Operator):
+class Mask(PixelwiseOperator):
     """Keeps the image's shape; pixels where `mask` is 0 are not data.
 
     A x is 0 there, and an inverse problem has no likelihood term for them.
@@ -44,18 +47,14 @@ class Mask(Operator):
     def pixel_factors(self) -> Float[np.ndarray, "*shape"]:
         return np.asarray(self.mask, np.float64)
 
-    @property
-    def disjoint(self) -> bool:
-        return True
-
-    def input_shape_for(self, output_shape: Shape) -> Shape:
-        return output_shape
+    def parameters(self) -> Mapping[str, Any]:
+        return {"mask": np.asarray(self.mask)}
 
     def __repr__(self) -> str:
         return f"Mask({size(self.mask.shape)})"
 
 
-class MaskPattern(Operator):
+class MaskPattern(PixelwiseOperator):
     """A rule that hides pixels of an image of any shape; binding it gives a `Mask`."""
 
     @abc.abstractmethod
@@ -70,13 +69,6 @@ class MaskPattern(Operator):
 
     def observed(self, shown: Bool[Array, "*shape"]) -> Bool[Array, "*shape"]:
         return self.bind(shown.shape).observed(shown)
-
-    @property
-    def disjoint(self) -> bool:
-        return True
-
-    def input_shape_for(self, output_shape: Shape) -> Shape:
-        return output_shape
 
 
 class RandomMask(MaskPattern):
@@ -105,6 +97,9 @@ class RandomMask(MaskPattern):
         mask[np.random.RandomState(self.seed).choice(pixels, hidden, replace=False)] = False
         return mask.reshape(shape)
 
+    def parameters(self) -> Mapping[str, Any]:
+        return {"fraction": self.fraction, "seed": self.seed}
+
     def __repr__(self) -> str:
         return f"RandomMask({self.fraction:g}, seed={self.seed})"
 
@@ -116,13 +111,10 @@ class RegionMask(MaskPattern):
     columns: Interval | None = eqx.field(static=True)
     input_shape: Shape | None = eqx.field(static=True)
 
-    def __init__(self, rows: Interval | None = None, columns: Interval | None = None):
-        for name, interval in (("rows", rows), ("columns", columns)):
-            if interval is not None and not 0 <= interval[0] <= interval[1]:
-                raise UserError(f"The {name} {interval[0]}-{interval[1]} are not an interval.")
+    def __init__(self, rows: Sequence[int] | None = None, columns: Sequence[int] | None = None):
         if rows is None and columns is None:
             raise UserError("A region mask needs the rows or the columns to hide.")
-        self.rows, self.columns = rows, columns
+        self.rows, self.columns = _interval(rows, "rows"), _interval(columns, "columns")
         self.input_shape = None
 
     def mask_for(self, shape: Shape) -> Bool[np.ndarray, "*shape"]:
@@ -139,10 +131,22 @@ class RegionMask(MaskPattern):
         mask[tuple(slices)] = False
         return mask
 
+    def parameters(self) -> Mapping[str, Any]:
+        given = {"rows": self.rows, "columns": self.columns}
+        return {name: list(interval) for name, interval in given.items() if interval is not None}
+
     def __repr__(self) -> str:
-        parts = (("rows", self.rows), ("columns", self.columns))
-        given = (f"{name}={interval}" for name, interval in parts if interval is not None)
+        given = (f"{name}={tuple(interval)}" for name, interval in self.parameters().items())
         return f"RegionMask({', '.join(given)})"
+
+
+def _interval(ends: Sequence[int] | None, name: str) -> Interval | None:
+    if ends is None:
+        return None
+    first, last = map(index, ends)
+    if not 0 <= first <= last:
+        raise UserError(f"The {name} {first}-{last} are not an interval.")
+    return first, last
 
 
 def is_mask_text(text: str) -> bool:

@@ -1,5 +1,8 @@
 """Matrix: a dense or sparse matrix on the image's pixels in row-major order."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
@@ -52,6 +55,16 @@ class Matrix(Operator):
             return self.values @ x
         terms = self.values * x[self.columns]
         return jnp.zeros(self.matrix_shape[0], terms.dtype).at[self.rows].add(terms)
+
+    def parameters(self) -> Mapping[str, Any]:
+        if self.rows is None:
+            return {"a": np.asarray(self.values)}
+        return {
+            "values": np.asarray(self.values),
+            "rows": np.asarray(self.rows),
+            "columns": np.asarray(self.columns),
+            "shape": list(self.matrix_shape),
+        }
 
     def __repr__(self) -> str:
         kind = "" if self.rows is None else f", {self.values.size} non-zero"

@@ -1,8 +1,8 @@
 """What every linear operator is: shapes, application, adjoint, composition."""
 
 import abc
-import dataclasses
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -14,9 +14,9 @@ from jaxtyping import Array, Bool, Float
 from latentuq.core.arrays import read_finite
 from latentuq.core.compilation import bounded_jit
 from latentuq.core.errors import UserError
+from latentuq.core.modules import with_fields
 
 Shape = tuple[int, ...]
-Module = TypeVar("Module", bound=eqx.Module)
 
 _COLUMNS_AT_A_TIME = 64
 
@@ -28,8 +28,9 @@ class Operator(eqx.Module):
     `bind(shape)` fixes it. Calling it binds it to the image at hand. The numbers that define an
     operator (mask, kernel, gains, angles) are pytree leaves; shapes are static.
 
-    A new operator writes `apply`, and `check` if it does not fit every image. The other methods
-    describe an operator that mixes pixels; one that does not says so by writing them as well.
+    A new operator writes `apply`, `check` if it does not fit every image, and `parameters` if files
+    shall hold it. The other methods describe an operator that mixes pixels; one that does not says
+    so by writing them as well.
     """
 
     input_shape: eqx.AbstractVar[Shape | None]
@@ -64,6 +65,16 @@ class Operator(eqx.Module):
     def input_shape_for(self, output_shape: Shape) -> Shape | None:
         """The image shape that gives this data shape, if only one does."""
         return None
+
+    def parameters(self) -> Mapping[str, Any]:
+        """The arguments that make this operator anew: numbers, texts and arrays.
+
+        Problem files hold them, under the name that `forward/registry.py` gives the operator.
+        """
+        raise UserError(
+            f"{self!r} is Python code, which a problem file cannot hold; save"
+            " Matrix(to_matrix(operator)) instead."
+        )
 
     def bind(self, shape: Shape) -> "Operator":
         """Returns this operator for images of one shape, or refuses a shape that does not fit."""
@@ -107,6 +118,20 @@ class Operator(eqx.Module):
         if not isinstance(inner, Operator):
             return NotImplemented
         return Composed(self, inner)
+
+
+class PixelwiseOperator(Operator):
+    """An operator that keeps the image's shape and changes each pixel on its own."""
+
+    def observed(self, shown: Bool[Array, "*shape"]) -> Bool[Array, "*shape"]:
+        return shown
+
+    @property
+    def disjoint(self) -> bool:
+        return True
+
+    def input_shape_for(self, output_shape: Shape) -> Shape:
+        return output_shape
 
 
 class Composed(Operator):
@@ -167,15 +192,6 @@ def _columns(operator: Operator) -> Float[Array, "pixels data"]:
     basis = jnp.eye(pixels).reshape(pixels, *(operator.input_shape or ()))
     # In batches: what an operator computes on the way may be many times its data.
     return jax.lax.map(operator.apply, basis, batch_size=_COLUMNS_AT_A_TIME).reshape(pixels, -1)
-
-
-def with_fields(module: Module, **changes: Any) -> Module:
-    """`dataclasses.replace` that skips `__init__`, whose checks cannot read traced values."""
-    copy = object.__new__(type(module))
-    for field in dataclasses.fields(module):  # pyright: ignore[reportArgumentType]
-        value = changes[field.name] if field.name in changes else getattr(module, field.name)
-        object.__setattr__(copy, field.name, value)
-    return copy
 
 
 def check_image(operator: Operator, shape: Shape) -> None:

@@ -1,5 +1,8 @@
 """Projection: parallel-beam tomography."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -45,6 +48,9 @@ class Projection(Operator):
             return jnp.sum(rotated, axis=0)
 
         return jax.vmap(project, out_axes=1)(jnp.deg2rad(self.angles))
+
+    def parameters(self) -> Mapping[str, Any]:
+        return {"angles": np.asarray(self.angles)}
 
     def __repr__(self) -> str:
         return f"Projection({self.angles.size} angles)"

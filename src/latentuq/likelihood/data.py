@@ -10,9 +10,11 @@ from jaxtyping import Array, Bool, Float, Int
 
 from latentuq.core.arrays import to_device
 from latentuq.core.compilation import bounded_jit
-from latentuq.forward import Gain, Matrix, Operator, to_matrix, transpose
+from latentuq.forward.gain import Gain
+from latentuq.forward.matrix import Matrix
+from latentuq.forward.operator import Operator, to_matrix, transpose
 from latentuq.likelihood.noise import GaussianNoise
-from latentuq.prior import ModelError
+from latentuq.prior.model_error import ModelError
 
 # Numbers of data that programs are compiled for: multiples of this part of the image's pixels.
 _SIZES = 16
@@ -107,11 +109,7 @@ def arrange_data(
 ) -> ObservedData:
     """Flattens the data and chooses the kind of A, so that C can be factored cheaply.
 
-    Args:
-        operator: A, bound.
-        noise: S_noise.
-        model_error: S_model.
-        y: The data, NaN where nothing is observed.
+    The operator is bound, and y is NaN where nothing is observed.
     """
     observed = ~np.isnan(y).ravel()
     values, noise = np.nan_to_num(y).ravel(), noise.flattened()
@@ -125,11 +123,14 @@ def arrange_data(
             to_device(observed),
             to_device(np.arange(y.size)),
         )
+        if model_error.rank == 0:
+            return data
         # Products with the factors of a low-rank error cost 2 data x rank, a dense W data^2. Data
         # without any independent error need the dense form, which does not divide by it.
-        small = 2 * model_error.rank < y.size and not is_singular(data, model_error)
-        if model_error.rank == 0 or small:
-            return data
+        if 2 * model_error.rank < y.size:
+            variance, scale = disjoint_variance(data, model_error)
+            if is_regular(noise.variance((y.size,)) + variance, scale, observed):
+                return data
     matrix = to_matrix(operator)
     rows = pick_rows(observed, matrix.shape[1])
     kept = np.where(rows.padding[:, None], 0, matrix[rows.places])
@@ -142,12 +143,13 @@ def arrange_data(
     )
 
 
-def is_singular(data: ObservedData, model_error: ModelError) -> bool:
-    """Whether a disjoint A leaves some datum without any independent error worth the name."""
-    variance, scale = disjoint_variance(data, model_error)
-    total = data.noise.variance(data.y.shape) + variance
-    counted = np.asarray(data.counted)
-    return not np.all(total[counted] > (SMALLEST_RELATIVE_STD * scale[counted]) ** 2)
+def is_regular(
+    variance: Float[np.ndarray, " rows"],
+    scale: Float[np.ndarray, " rows"],
+    counted: Bool[np.ndarray, " rows"],
+) -> bool:
+    """Whether every datum has an independent error that is larger than rounding errors."""
+    return bool(np.all(variance[counted] > (SMALLEST_RELATIVE_STD * scale[counted]) ** 2))
 
 
 def disjoint_variance(

@@ -2,7 +2,6 @@
 
 from typing import Self
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,10 +9,11 @@ from jax.scipy.linalg import cho_factor, cho_solve
 from jaxtyping import Array, Float, Key
 
 from latentuq.core.arrays import to_device
+from latentuq.core.modules import with_fields
 from latentuq.likelihood.data import ObservedData, Rows
 from latentuq.likelihood.likelihood import Likelihood
-from latentuq.likelihood.whitening import DenseWhitening, Whitening, factor
-from latentuq.prior import ModelError
+from latentuq.likelihood.whitening import DenseWhitening, LowRankWhitening, Whitening, factor
+from latentuq.prior.model_error import ModelError
 
 LOG_TWO_PI = float(np.log(2 * np.pi))
 
@@ -51,11 +51,9 @@ class GaussianLikelihood(Likelihood):
         Raises:
             UserError: C is singular to working precision.
         """
-        plain = used = factor(data, model_error)
-        error = model_error
-        if model_error.most_data is not None:
-            error = model_error.inflated(plain.dominated)
-            used = factor(data, error)
+        plain = factor(data, model_error)
+        error = model_error.inflated(plain.dominated)
+        used = plain if error is model_error else factor(data, error)
         count = int(np.count_nonzero(data.counted))
         constant = -0.5 * (used.log_det + count * LOG_TWO_PI)
         self.data, self.error, self.image_error = data, error, model_error
@@ -65,10 +63,10 @@ class GaussianLikelihood(Likelihood):
         self.dominated = to_device(plain.dominated, np.dtype(np.float32))
 
     def residual(self, image: Float[Array, "*shape"]) -> Float[Array, " rows"]:
-        return self._whitened(image) - self.whitened_data
+        return self._whitened_gap(image)
 
     def log_prob(self, image: Float[Array, "*shape"]) -> Float[Array, ""]:
-        return self.log_normalisation - 0.5 * self.misfit(image)
+        return self.log_normalisation - 0.5 * jnp.sum(self.residual(image) ** 2)
 
     def misfit(self, image: Float[Array, "*shape"]) -> Float[Array, ""]:
         """Computes (A g - y)^T C^-1 (A g - y).
@@ -76,7 +74,7 @@ class GaussianLikelihood(Likelihood):
         If C is that of the data, neither inflated nor with a gain, this follows chi-squared with
         as many degrees as there are data.
         """
-        return jnp.sum(self.residual(image) ** 2)
+        return jnp.sum(self._whitened_gap(image) ** 2)
 
     @property
     def downweighted(self) -> bool:
@@ -131,7 +129,7 @@ class GaussianLikelihood(Likelihood):
             (back,) = transpose(v)
             return v + self._whitened(scaled(back) - self.error.apply(back))
 
-        gap = -self.residual(x) - self.whitening.whiten(noise)
+        gap = -self._whitened_gap(x) - self.whitening.whiten(noise)
         if error.gain is not None or error.most_data is not None:
             gap, _ = jax.scipy.sparse.linalg.cg(covariance, gap, tol=_CG_ERROR, maxiter=_CG_STEPS)
         (back,) = transpose(gap)
@@ -139,33 +137,26 @@ class GaussianLikelihood(Likelihood):
 
     def with_data(self, y: Float[Array, " data"]) -> Self:
         data = self.data.with_values(y)
-        whitened = self.whitening.whiten(data.y)
-        return eqx.tree_at(lambda each: (each.data, each.whitened_data), self, (data, whitened))
+        return with_fields(self, data=data, whitened_data=self.whitening.whiten(data.y))
 
     def at(self, rows: Rows) -> Self:
-        changes = (
-            self.data.at(rows),
-            self.error.narrowed(rows.places),
-            self.image_error.narrowed(rows.places),
-            self.whitening.at(rows),
-            rows.take(self.whitened_data),
-            rows.take(self.model_variance),
-        )
-        return eqx.tree_at(
-            lambda each: (
-                each.data,
-                each.error,
-                each.image_error,
-                each.whitening,
-                each.whitened_data,
-                each.model_variance,
-            ),
+        # Data that show one pixel each are never whitened by a dense matrix.
+        assert isinstance(self.whitening, LowRankWhitening)
+        return with_fields(
             self,
-            changes,
+            data=self.data.at(rows),
+            error=self.error.narrowed(rows.places),
+            image_error=self.image_error.narrowed(rows.places),
+            whitening=self.whitening.at(rows),
+            whitened_data=rows.take(self.whitened_data),
+            model_variance=rows.take(self.model_variance),
         )
 
     def _whitened(self, x: Float[Array, "*shape"]) -> Float[Array, " rows"]:
         return self.whitening.forward(self.data, x)
+
+    def _whitened_gap(self, image: Float[Array, "*shape"]) -> Float[Array, " rows"]:
+        return self._whitened(image) - self.whitened_data
 
 
 def _pull_back(

@@ -1,6 +1,7 @@
 """Gaussian noise on the data: one level, a level per datum, or a full covariance."""
 
 import math
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -11,7 +12,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from latentuq.core.arrays import read_finite, to_device
 from latentuq.core.errors import UserError
-from latentuq.forward.operator import with_fields
+from latentuq.core.modules import with_fields
 
 
 class GaussianNoise(eqx.Module):
@@ -86,6 +87,13 @@ class GaussianNoise(eqx.Module):
             normal = jax.random.normal(key, (self.factor.shape[1],))
             return (self.factor @ normal).reshape(shape)
         return self.std * jax.random.normal(key, (math.prod(shape),)).reshape(shape)
+
+    def parameters(self) -> dict[str, Any]:
+        """The arguments that make this noise anew, which problem files hold."""
+        if self.factor is None:
+            return {"std": self.std}
+        factor = np.asarray(self.factor, np.float64)
+        return {"covariance": factor @ factor.T}
 
     def __repr__(self) -> str:
         if self.factor is not None:

@@ -2,17 +2,16 @@
 
 from typing import Self
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float
 
 from latentuq.core.arrays import to_device
-from latentuq.forward import Gain
+from latentuq.core.modules import with_fields
+from latentuq.forward.gain import Gain
 from latentuq.likelihood.data import ObservedData, Rows
 from latentuq.likelihood.gaussian import LOG_TWO_PI, GaussianLikelihood
-from latentuq.likelihood.likelihood import Likelihood
-from latentuq.prior import ModelError
+from latentuq.prior.model_error import ModelError
 
 # Standard deviation of a black pixel: a stray inked one must not decide on its own. Chosen with
 # `most_data`; 0.03 to 0.08 score alike.
@@ -26,7 +25,7 @@ _ROUNDING = 0.03
 _BELOW = 0.9
 
 
-class SignalDependentLikelihood(Likelihood):
+class SignalDependentLikelihood(GaussianLikelihood):
     """ln p(y | g) = sum_i w_i ln N(y_i; a_i g_i, v_i(g)), where each datum shows one pixel.
 
     v = noise^2 + a^2 (gain(g)^2 std^2 + floor^2). Errors of neighbours are alike; they are taken
@@ -35,30 +34,26 @@ class SignalDependentLikelihood(Likelihood):
     most_data) s^2) with s^2 = a^2 std^2. A larger v in the place of the power would weigh the
     squares less, but not ln v, and the generator would rather show nothing at all.
 
-    Clean images are drawn, and the misfit is measured, with the Gaussian likelihood: there the
-    correlation of the errors counts.
+    Data are simulated, clean images are drawn, and the misfit is measured as a Gaussian likelihood
+    does it: there the correlation of the errors counts.
 
     Attributes:
-        gaussian: The likelihood of the same data without a gain.
         noise: The variance of the noise of every row.
         signal: a^2 std^2.
         floor: a^2 floor^2.
         powers: w; zero for padding and for data that do not exist.
         gain: Chebyshev coefficients of the gain squared.
-        log_normalisation: The constant: ln p(y | g) = log_normalisation - r.r / 2.
     """
 
-    gaussian: GaussianLikelihood
     noise: Float[Array, " rows"]
     signal: Float[Array, " rows"]
     floor: Float[Array, " rows"]
     powers: Float[Array, " rows"]
     gain: Float[Array, " coefficients"]
-    log_normalisation: Float[Array, ""]
 
-    def __init__(self, gaussian: GaussianLikelihood):
-        """Reads the data and the model error of a Gaussian likelihood; see `applies_to`."""
-        data, error = gaussian.data, gaussian.image_error
+    def __init__(self, data: ObservedData, error: ModelError):
+        """Takes data that show one pixel each, of which some exist, and an error with a gain."""
+        super().__init__(data, error)
         assert isinstance(data.forward, Gain)
         factors = np.ravel(data.forward.pixel_factors())
         counted = np.asarray(data.counted)
@@ -66,36 +61,14 @@ class SignalDependentLikelihood(Likelihood):
         floor = (factors * _FLOOR) ** 2
         # What does not count may have neither noise nor a factor, but it needs a variance.
         noise = np.where(counted, data.noise.variance(counted.shape), 1.0)
-        dominated = float(gaussian.dominated)
-        inflation = 1.0 if error.most_data is None else 1 + dominated / error.most_data
+        inflation = 1.0 if error.most_data is None else 1 + float(self.dominated) / error.most_data
         powers = counted * (noise + signal) / (noise + inflation * signal)
         least = np.log(_BELOW * (noise + floor))
         constant = -0.5 * np.sum(powers * (LOG_TWO_PI + least))
         numbers = (noise, signal, floor, powers, fit_squared_gain(error), constant)
-        self.gaussian = gaussian
         self.noise, self.signal, self.floor, self.powers, self.gain, self.log_normalisation = (
             to_device(each, np.dtype(np.float32)) for each in numbers
         )
-
-    @staticmethod
-    def applies_to(gaussian: GaussianLikelihood) -> bool:
-        """Whether the model error has a gain, and each datum shows one pixel."""
-        data = gaussian.data
-        return (
-            gaussian.image_error.gain is not None
-            and isinstance(data.forward, Gain)
-            and bool(np.any(data.counted))
-        )
-
-    @property
-    def data(self) -> ObservedData:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.gaussian.data
-
-    @property
-    def model_variance(  # pyright: ignore[reportIncompatibleVariableOverride]
-        self,
-    ) -> Float[Array, " rows"]:
-        return self.gaussian.model_variance
 
     def residual(self, image: Float[Array, "*shape"]) -> Float[Array, " twice_rows"]:
         """Whitened gaps, then roots of ln v."""
@@ -105,46 +78,19 @@ class SignalDependentLikelihood(Likelihood):
         roots = jnp.sqrt(self.powers)
         return jnp.concatenate([roots * gap / jnp.sqrt(variance), roots * jnp.sqrt(excess)])
 
-    def log_prob(self, image: Float[Array, "*shape"]) -> Float[Array, ""]:
-        return self.log_normalisation - 0.5 * jnp.sum(self.residual(image) ** 2)
-
-    def misfit(self, image: Float[Array, "*shape"]) -> Float[Array, ""]:
-        return self.gaussian.misfit(image)
-
     @property
     def downweighted(self) -> bool:
         powers = np.asarray(self.powers)
         return bool(np.any((powers > 0) & (powers < 1)))
 
-    def simulate(
-        self, error_key: Key[Array, ""], noise_key: Key[Array, ""], image: Float[Array, "*shape"]
-    ) -> tuple[Float[Array, "*shape"], Float[Array, " rows"]]:
-        """Draws x and y; their errors have the correlations that `log_prob` leaves out."""
-        return self.gaussian.simulate(error_key, noise_key, image)
-
-    def sample_image(
-        self, key: Key[Array, ""], image: Float[Array, "*shape"]
-    ) -> Float[Array, "*shape"]:
-        return self.gaussian.sample_image(key, image)
-
-    def with_data(self, y: Float[Array, " data"]) -> Self:
-        return eqx.tree_at(lambda each: each.gaussian, self, self.gaussian.with_data(y))
-
     def at(self, rows: Rows) -> Self:
         # Padding keeps its variances, which must not be zero, and loses its power.
-        changes = (
-            self.gaussian.at(rows),
-            *(
-                to_device(np.asarray(each)[rows.places])
-                for each in (self.noise, self.signal, self.floor)
-            ),
-            rows.take(self.powers),
+        noise, signal, floor = (
+            to_device(np.asarray(each)[rows.places])
+            for each in (self.noise, self.signal, self.floor)
         )
-        return eqx.tree_at(
-            lambda each: (each.gaussian, each.noise, each.signal, each.floor, each.powers),
-            self,
-            changes,
-        )
+        powers = rows.take(self.powers)
+        return with_fields(super().at(rows), noise=noise, signal=signal, floor=floor, powers=powers)
 
     def _squared_gain(self, shown: Float[Array, " rows"]) -> Float[Array, " rows"]:
         x = 2 * jnp.clip(shown, 0, 1) - 1

@@ -1,7 +1,7 @@
 """The covariance C = S_noise + A S_model A^T, factored so that residuals can be whitened.
 
 A whitening is a matrix W with W^T W = C^-1 over the observed data, and zero rows and columns for
-the others. Which of the three forms is used follows from shapes and kinds, so that new values do
+the others. Which of the two forms is used follows from shapes and kinds, so that new values do
 not recompile (but data whose only error is a low-rank model error need the dense form).
 """
 
@@ -16,16 +16,16 @@ from jaxtyping import Array, Float
 
 from latentuq.core.arrays import to_device
 from latentuq.core.errors import UserError
-from latentuq.forward import Matrix
+from latentuq.forward.matrix import Matrix
 from latentuq.likelihood.data import (
     SMALLEST_RELATIVE_STD,
     ObservedData,
     Rows,
     disjoint_variance,
-    is_singular,
+    is_regular,
     predict_each,
 )
-from latentuq.prior import ModelError
+from latentuq.prior.model_error import ModelError
 
 
 class Whitening(eqx.Module):
@@ -35,35 +35,17 @@ class Whitening(eqx.Module):
     def whiten(self, v: Float[Array, " rows"]) -> Float[Array, " rows"]:
         """Computes W v."""
 
-    @abc.abstractmethod
     def forward(self, data: ObservedData, x: Float[Array, "*shape"]) -> Float[Array, " rows"]:
         """Computes W A x."""
-
-    @abc.abstractmethod
-    def at(self, rows: Rows) -> Self:
-        """Keeps the rows and columns of some data, which include all that count."""
-
-
-class DiagonalWhitening(Whitening):
-    """W = diag(inverse_std): no matrix is formed."""
-
-    inverse_std: Float[Array, " rows"]
-
-    def whiten(self, v: Float[Array, " rows"]) -> Float[Array, " rows"]:
-        return self.inverse_std * v
-
-    def forward(self, data: ObservedData, x: Float[Array, "*shape"]) -> Float[Array, " rows"]:
         return self.whiten(data.predict(x))
-
-    def at(self, rows: Rows) -> Self:
-        return type(self)(rows.take(self.inverse_std))
 
 
 class LowRankWhitening(Whitening):
     """W = (I - basis diag(shrinkage) basis^T) diag(inverse_std), for C = D + U U^T.
 
     The columns of `basis` are D^-1/2 U turned to be orthogonal, of squared lengths q, and
-    shrinkage = (1 - 1/sqrt(1 + q)) / q: the Woodbury identity for a square root.
+    shrinkage = (1 - 1/sqrt(1 + q)) / q: the Woodbury identity for a square root. Without any
+    columns W is diagonal.
     """
 
     inverse_std: Float[Array, " rows"]
@@ -74,10 +56,8 @@ class LowRankWhitening(Whitening):
         scaled = self.inverse_std * v
         return scaled - self.basis @ (self.shrinkage * (scaled @ self.basis))
 
-    def forward(self, data: ObservedData, x: Float[Array, "*shape"]) -> Float[Array, " rows"]:
-        return self.whiten(data.predict(x))
-
     def at(self, rows: Rows) -> Self:
+        """Keeps the rows and columns of some data, which include all that count."""
         return type(self)(rows.take(self.inverse_std), rows.take(self.basis), self.shrinkage)
 
 
@@ -96,10 +76,6 @@ class DenseWhitening(Whitening):
 
     def forward(self, data: ObservedData, x: Float[Array, "*shape"]) -> Float[Array, " rows"]:
         return self.matrix_operator @ jnp.ravel(x)
-
-    def at(self, rows: Rows) -> Self:
-        square = rows.take(rows.take(self.matrix).T).T
-        return type(self)(square, rows.take(self.matrix_operator))
 
 
 class Factored(NamedTuple):
@@ -126,37 +102,21 @@ def factor(data: ObservedData, model_error: ModelError) -> Factored:
     Raises:
         UserError: C is singular to working precision.
     """
+    if isinstance(data.forward, Matrix):
+        return _factor_dense(data, model_error)
+    return _factor_low_rank(data, model_error)
+
+
+def _factor_low_rank(data: ObservedData, model_error: ModelError) -> Factored:
     counted, y = np.asarray(data.counted), np.asarray(data.y, np.float64)
     noise_variance = data.noise.variance(y.shape)
-    if isinstance(data.forward, Matrix):
-        return _factor_dense(data, noise_variance, model_error, counted, y)
-    model_variance, scale = disjoint_variance(data, model_error)
-    if is_singular(data, model_error):
+    own_variance, scale = disjoint_variance(data, model_error)
+    variance = noise_variance + own_variance
+    if not is_regular(variance, scale, counted):
         raise _singular(scale)
-    if model_error.rank == 0:
-        variance = noise_variance + model_variance
-        return _factor_diagonal(variance, model_variance, counted, y)
+    safe = np.where(counted, variance, 1.0)
+    inverse_std = np.where(counted, 1 / np.sqrt(safe), 0.0)
     columns = np.asarray(predict_each(data, model_error.factors), np.float64).T
-    return _factor_low_rank(noise_variance, model_variance, columns, counted, y)
-
-
-def _factor_diagonal(
-    variance: np.ndarray, model_variance: np.ndarray, observed: np.ndarray, y: np.ndarray
-) -> Factored:
-    inverse_std, log_det = _invert(variance, observed)
-    whitening = DiagonalWhitening(_float32(inverse_std))
-    dominated = float(np.sum(inverse_std**2 * model_variance))
-    return Factored(whitening, log_det, _float32(inverse_std * y), model_variance, dominated)
-
-
-def _factor_low_rank(
-    noise_variance: np.ndarray,
-    model_variance: np.ndarray,
-    columns: np.ndarray,
-    observed: np.ndarray,
-    y: np.ndarray,
-) -> Factored:
-    inverse_std, log_det = _invert(noise_variance + model_variance, observed)
     scaled_columns = inverse_std[:, None] * columns
     squares, rotation = np.linalg.eigh(scaled_columns.T @ scaled_columns)
     root = np.sqrt(1 + squares.clip(min=0))
@@ -167,21 +127,16 @@ def _factor_low_rank(
     precision = inverse_std**2 * (1 - shares)
     return Factored(
         LowRankWhitening(_float32(inverse_std), _float32(basis), _float32(shrinkage)),
-        log_det + 2 * float(np.sum(np.log(root))),
+        float(np.sum(np.log(safe))) + 2 * float(np.sum(np.log(root))),
         _float32(scaled - basis @ (shrinkage * (basis.T @ scaled))),
-        model_variance + np.sum(columns**2, axis=1),
-        float(np.sum(observed) - np.sum(noise_variance * precision)),
+        own_variance + np.sum(columns**2, axis=1),
+        float(np.sum(counted) - np.sum(noise_variance * precision)),
     )
 
 
-def _factor_dense(
-    data: ObservedData,
-    noise_variance: np.ndarray,
-    model_error: ModelError,
-    counted: np.ndarray,
-    y: np.ndarray,
-) -> Factored:
+def _factor_dense(data: ObservedData, model_error: ModelError) -> Factored:
     assert isinstance(data.forward, Matrix)
+    counted, y = np.asarray(data.counted), np.asarray(data.y, np.float64)
     whole = np.asarray(data.forward.values, np.float64)
     half = whole * np.sqrt(np.asarray(model_error.variance, np.float64).ravel())
     if model_error.rank:
@@ -192,7 +147,7 @@ def _factor_dense(
     matrix, half = whole[counted], half[counted]
     covariance = half @ half.T
     del half
-    noise_variance = noise_variance[counted]
+    noise_variance = data.noise.variance(y.shape)[counted]
     noise_factor = data.noise.factor
     rows = None if noise_factor is None else np.asarray(noise_factor, np.float64)[counted]
     if rows is None:
@@ -238,12 +193,6 @@ def _singular(scale: np.ndarray) -> UserError:
         " are known beyond rounding error; state the instrument's noise, or add some, for instance"
         f" a standard deviation of {suggestion:g}."
     )
-
-
-def _invert(variance: np.ndarray, observed: np.ndarray) -> tuple[np.ndarray, float]:
-    """diag(variance)^-1/2 with zeros for missing data, and ln det over the others."""
-    safe = np.where(observed, variance, 1.0)
-    return np.where(observed, 1 / np.sqrt(safe), 0.0), float(np.sum(np.log(safe)))
 
 
 def _float32(values: np.ndarray) -> Float[Array, "..."]:

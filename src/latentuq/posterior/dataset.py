@@ -20,6 +20,7 @@ from latentuq.posterior.posterior import Posterior
 if TYPE_CHECKING:
     import xarray
 
+
 KIND = "latentuq posterior"
 FORMAT = 4
 LEVELS = (0.005, 0.025, 0.05, 0.1, 0.16, 0.25, 0.5, 0.75, 0.84, 0.9, 0.95, 0.975, 0.995)

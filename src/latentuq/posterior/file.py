@@ -21,8 +21,8 @@ from latentuq.posterior.dataset import FORMAT, KIND, make_dataset, make_rest, re
 from latentuq.posterior.posterior import Posterior
 from latentuq.prior import GenerativePrior
 from latentuq.prior.model_file import load_prior
-from latentuq.problem import InverseProblem
 from latentuq.problem.files import format_problem, make_problem
+from latentuq.problem.inverse import InverseProblem
 from latentuq.problem.specification import Specification
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Images of a posterior: draws of x in chunks of bounded memory, and maps made from them."""
 
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import numpy as np
@@ -10,9 +10,11 @@ from jaxtyping import Array, Float, Key
 from latentuq.core.batches import in_chunks
 from latentuq.core.compilation import bounded_jit
 from latentuq.core.randomness import spread_keys
-from latentuq.likelihood import Likelihood
-from latentuq.prior import GenerativePrior
-from latentuq.problem import InverseProblem
+from latentuq.likelihood.likelihood import Likelihood
+from latentuq.prior.generative import GenerativePrior
+
+if TYPE_CHECKING:
+    from latentuq.problem.inverse import InverseProblem
 
 # The number of images that are made at once.
 _CHUNK = 64
@@ -61,7 +63,7 @@ def decode_images(prior: GenerativePrior, us: Float[Array, "n dim"]) -> Float[Ar
 
 
 def draw_images(
-    keys: Key[Array, " n"], problem: InverseProblem, us: Float[Array, "n dim"]
+    keys: Key[Array, " n"], problem: "InverseProblem", us: Float[Array, "n dim"]
 ) -> Float[Array, "n *shape"]:
     """Draws one image of p(x | u, y) at each u, with a key for each."""
     draw = partial(_draw, problem.prior, problem.likelihood)

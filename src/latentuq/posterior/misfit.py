@@ -14,7 +14,7 @@ from latentuq.inference.importance import systematic_index
 from latentuq.inference.result import Inference
 from latentuq.inference.target import BATCH
 from latentuq.inference.verdict import Mark, Reason
-from latentuq.problem import InverseProblem, LatentDensity
+from latentuq.problem.inverse import InverseProblem, LatentDensity
 
 WORST_FIT = 0.02
 """The p-value below which a verdict says that the data do not fit the model."""

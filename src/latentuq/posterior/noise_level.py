@@ -7,11 +7,11 @@ from jaxtyping import Array, Float, Key
 
 from latentuq.core.arrays import read_real
 from latentuq.core.errors import UserError
-from latentuq.forward import Operator
+from latentuq.forward.operator import Operator
 from latentuq.likelihood.noise import GaussianNoise
 from latentuq.posterior.solve import solve
-from latentuq.prior import GenerativePrior
-from latentuq.problem import InverseProblem
+from latentuq.prior.generative import GenerativePrior
+from latentuq.problem.inverse import InverseProblem
 
 # Levels from twice the spread of the data down to a hundredth of it; then halfway between the best
 # and its neighbours, until these are closer than two standard deviations of the parabola through

@@ -32,7 +32,7 @@ from latentuq.posterior.maps import (
     quantiles,
 )
 from latentuq.posterior.summary import describe, tabulate
-from latentuq.problem import InverseProblem
+from latentuq.problem.inverse import InverseProblem
 
 if TYPE_CHECKING:
     import xarray

@@ -110,16 +110,15 @@ class GenerativePrior(eqx.Module):
     def with_gaussian_error(self) -> "GenerativePrior":
         """The same prior with S_model alone: no gain, no limit to what data count for."""
         error = ModelError(self.model_error.variance, self.model_error.factors)
-        for each in self.model_errors.values():  # One that has a name can be told in a file.
-            if eqx.tree_equal(each, error):
-                error = each
         return dataclasses.replace(self, model_error=error)
 
     @property
     def model_error_name(self) -> str:
-        """Which of `model_errors` is in use; "given" if it is none of them."""
-        names = [name for name, error in self.model_errors.items() if error is self.model_error]
-        return names[0] if names else "given"
+        """The name by which `model_errors` lists the error in use, or one equal to it."""
+        for name, error in self.model_errors.items():
+            if eqx.tree_equal(*jax.device_get((error, self.model_error))):
+                return name
+        raise UserError(f"The model error in use has no name: it is none that {self!r} came with.")
 
     # Compared by identity: `jax.jit(prior.decode)` needs a hash, which arrays lack.
     def __hash__(self) -> int:

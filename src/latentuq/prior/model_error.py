@@ -25,17 +25,18 @@ class ModelError(eqx.Module):
     With a `gain` the error of an image grows and shrinks with what the generator shows: its
     standard deviation is multiplied by the gain at that intensity, and images are drawn with
     T S_model T, T = diag(gain(g(u))). u is inferred with a gain, too, where each datum shows one
-    pixel (`signal_likelihood`), and with S_model elsewhere.
+    pixel (`SignalDependentLikelihood`), and with S_model elsewhere.
 
     With `most_data` the n data that the error dominates count as n / (1 + n / most_data) of them,
     never more than `most_data`: the error is not quite Gaussian and its covariance not quite known,
     so that more data do not tell u ever more exactly. Images are drawn with the error as it is.
 
     Attributes:
-        variance: The independent part.
-        factors: The common part.
-        gain: At intensities from 0 to 1 in equal steps, linear in between; None: 1 everywhere.
-        most_data: None: no limit.
+        variance: The variance of every pixel's independent error.
+        factors: The columns of the low-rank part, each an image.
+        gain: The gain at intensities from 0 to 1 in equal steps, linear in between; it is 1
+            everywhere if there is none.
+        most_data: The limit to what dominated data count for, if there is one.
     """
 
     variance: Float[Array, "*shape"]

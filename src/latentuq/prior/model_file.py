@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -18,16 +18,11 @@ from latentuq.core.errors import UserError
 from latentuq.core.options import replace
 from latentuq.core.tensors import TensorFile, flatten, read_tensors, unflatten, write_tensors
 from latentuq.data.scaling import Scaling
-from latentuq.prior import (
-    Card,
-    FlowSize,
-    GenerativePrior,
-    ModelError,
-    VAESize,
-    init_flow,
-    init_vae,
-)
-from latentuq.prior.model_error import LOW_RANK, SIGNAL_DEPENDENT
+from latentuq.prior.architecture import FlowSize, VAESize
+from latentuq.prior.flow import init_flow
+from latentuq.prior.generative import Card, GenerativePrior
+from latentuq.prior.model_error import LOW_RANK, SIGNAL_DEPENDENT, ModelError
+from latentuq.prior.vae import Decoder, init_vae
 
 KIND = "prior"
 FORMAT = 1
@@ -37,14 +32,13 @@ GAIN, MOST_DATA = "model_error_gain", "model_error_most_data"
 _MAX_PIXELS = 2**26
 
 
-@dataclasses.dataclass(frozen=True)
-class Architecture:
-    """Everything static about a trained prior."""
+class _Architecture(NamedTuple):
+    """What a header says about the arrays of its file."""
 
     shape: tuple[int, ...]
     vae: VAESize
     flow: FlowSize
-    model_errors: Mapping[str, int]
+    ranks: dict[str, int]
     default_model_error: str
     scaling: Scaling
 
@@ -61,32 +55,30 @@ def embedded_name(prior: GenerativePrior) -> str | None:
     return prior.card.name if path and _checksum(path) == prior.card.checksum else None
 
 
-def save_prior(
-    path: str | Path,
-    prior: GenerativePrior,
-    architecture: Architecture,
-    half: bool = True,
-) -> None:
-    """Writes a trained prior with its card; `half` stores the networks' matrices as float16."""
-    arrays = _network_arrays(prior)
-    if half:
-        arrays = {name: _halved(array) for name, array in arrays.items()}
+def save_prior(path: str | Path, prior: GenerativePrior) -> None:
+    """Writes a trained prior with its card, in float16 where that holds a matrix exactly."""
+    vae, flow = _sizes(prior)
+    arrays = {}
+    for name, array in flatten(_networks(prior)).items():
+        half = _halved(array)
+        arrays[name] = half if np.array_equal(half, array) else array
     plain = {name: e for name, e in prior.model_errors.items() if name != SIGNAL_DEPENDENT}
     arrays |= flatten(plain, "model_errors")
-    if SIGNAL_DEPENDENT in prior.model_errors:
-        arrays |= _signal_arrays(prior.model_errors)
+    if (signal := prior.model_errors.get(SIGNAL_DEPENDENT)) is not None:
+        arrays[MOST_DATA] = np.asarray(signal.most_data, np.float32)
+        arrays[GAIN] = np.asarray(signal.gain, np.float32)
     header = {
         "kind": KIND,
         "format": FORMAT,
         "version": latentuq.__version__,
         "name": prior.card.name,
         "architecture": {
-            "shape": list(architecture.shape),
-            "vae": dataclasses.asdict(architecture.vae),
-            "flow": dataclasses.asdict(architecture.flow),
+            "shape": list(prior.shape),
+            "vae": dataclasses.asdict(vae),
+            "flow": dataclasses.asdict(flow),
             "model_errors": {name: error.rank for name, error in plain.items()},
-            "default_model_error": architecture.default_model_error,
-            "scaling": dataclasses.asdict(architecture.scaling),
+            "default_model_error": prior.model_error_name,
+            "scaling": dataclasses.asdict(prior.scaling),
         },
         "training": dict(prior.card.training),
         "metrics": dict(prior.card.metrics),
@@ -123,9 +115,9 @@ def _explaining(path: str | Path) -> Iterator[None]:
 
 def round_to_half(prior: GenerativePrior) -> GenerativePrior:
     """The prior as it comes back from a file with float16 matrices."""
-    arrays = {name: _halved(array) for name, array in _network_arrays(prior).items()}
-    networks = unflatten(_networks(prior), arrays)
-    return dataclasses.replace(prior, **networks)
+    networks = _networks(prior)
+    arrays = {name: _halved(array) for name, array in flatten(networks).items()}
+    return dataclasses.replace(prior, **unflatten(networks, arrays))
 
 
 def _networks(prior: GenerativePrior) -> dict[str, Any]:
@@ -133,8 +125,24 @@ def _networks(prior: GenerativePrior) -> dict[str, Any]:
     return {name: network for name, network in networks.items() if network is not None}
 
 
-def _network_arrays(prior: GenerativePrior) -> dict[str, np.ndarray]:
-    return flatten(_networks(prior))
+def _sizes(prior: GenerativePrior) -> tuple[VAESize, FlowSize]:
+    """The sizes that `init_vae` and `init_flow` made the networks of a trained prior with."""
+    encoder, decoder, flow = prior.encoder, prior.decoder, prior.flow
+    if encoder is None or not isinstance(decoder, Decoder):
+        raise UserError(f"{prior!r} was not trained by latentuq: a model file cannot hold it.")
+    vae = VAESize(
+        latent=prior.dim,
+        blocks=len(decoder.network.blocks[0].bias),
+        width=decoder.network.entry.bias.size,
+        encoder_blocks=len(encoder.network.blocks[0].bias),
+        encoder_width=encoder.network.entry.bias.size,
+        activation=decoder.network.activation,
+        output=decoder.output,
+    )
+    if flow is None:
+        return vae, FlowSize(depth=0)
+    depth, width = flow.couplings.layers[0].bias.shape
+    return vae, FlowSize(depth, width, flow.activation)
 
 
 def _halved(array: np.ndarray) -> np.ndarray:
@@ -156,7 +164,7 @@ def _find(name_or_path: str | Path) -> Path:
     return path
 
 
-def _read_architecture(header: dict[str, Any]) -> Architecture:
+def _read_architecture(header: dict[str, Any]) -> _Architecture:
     if header["format"] != FORMAT:
         raise UserError(f"its format is {header['format']}, this latentuq reads {FORMAT}.")
     if not all(isinstance(header[name], dict) for name in ("architecture", "metrics", "training")):
@@ -170,17 +178,17 @@ def _read_architecture(header: dict[str, Any]) -> Architecture:
         raise UserError("the rank of a model error is impossible.")
     if table["default_model_error"] not in {*ranks, SIGNAL_DEPENDENT}:
         raise UserError(f"its default model error {table['default_model_error']!r} is missing.")
-    return Architecture(
+    return _Architecture(
         shape=shape,
         vae=replace(VAESize(), table["vae"], "vae."),
         flow=replace(FlowSize(), table["flow"], "flow."),
-        model_errors=ranks,
+        ranks=ranks,
         default_model_error=table["default_model_error"],
         scaling=Scaling(**table["scaling"]),
     )
 
 
-def _build(file: TensorFile, architecture: Architecture, checksum: str) -> GenerativePrior:
+def _build(file: TensorFile, architecture: _Architecture, checksum: str) -> GenerativePrior:
     # Shapes only: nothing is allocated before the file has shown arrays of these very shapes.
     size, flow_size, shape = architecture.vae, architecture.flow, architecture.shape
     dim = size.latent
@@ -196,7 +204,7 @@ def _build(file: TensorFile, architecture: Architecture, checksum: str) -> Gener
             jax.ShapeDtypeStruct(shape, jnp.float32),  # pyright: ignore[reportArgumentType]
             jax.ShapeDtypeStruct((rank, *shape), jnp.float32),  # pyright: ignore[reportArgumentType]
         )
-        for name, rank in architecture.model_errors.items()
+        for name, rank in architecture.ranks.items()
     }
     errors = unflatten(errors, file.arrays, "model_errors")
     for name, error in errors.items():
@@ -224,15 +232,6 @@ def _build(file: TensorFile, architecture: Architecture, checksum: str) -> Gener
             checksum=checksum,
         ),
     )
-
-
-def _signal_arrays(errors: Mapping[str, ModelError]) -> dict[str, np.ndarray]:
-    """What turns the low-rank estimate into the signal-dependent one."""
-    error = errors[SIGNAL_DEPENDENT]
-    return {
-        MOST_DATA: np.asarray(error.most_data, np.float32),
-        GAIN: np.asarray(error.gain, np.float32),
-    }
 
 
 def _signal_dependent(

@@ -13,10 +13,12 @@ from jaxtyping import Float
 
 from latentuq.core.arrays import read_finite
 from latentuq.core.errors import UserError
-from latentuq.forward import Blur, Operator, RandomMask, RegionMask
+from latentuq.forward.blur import Blur
+from latentuq.forward.mask import RandomMask, RegionMask
+from latentuq.forward.operator import Operator
 from latentuq.likelihood.noise import GaussianNoise
-from latentuq.prior import GenerativePrior
-from latentuq.problem import InverseProblem
+from latentuq.prior.generative import GenerativePrior
+from latentuq.problem.inverse import InverseProblem
 
 SHAPE = (28, 28)
 _SEED = 779

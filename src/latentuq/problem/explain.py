@@ -1,33 +1,37 @@
 """An inverse problem in one sentence."""
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from jaxtyping import Float
 
-from latentuq.forward import Gain, Operator
-from latentuq.likelihood import GaussianNoise, Likelihood
-from latentuq.prior import GenerativePrior
+from latentuq.forward.gain import Gain
+from latentuq.forward.operator import Operator
+from latentuq.likelihood.noise import GaussianNoise
+
+if TYPE_CHECKING:
+    from latentuq.problem.inverse import InverseProblem
 
 
-def explain(
-    prior: GenerativePrior, operator: Operator, noise: GaussianNoise, likelihood: Likelihood
-) -> str:
+def explain(problem: "InverseProblem") -> str:
     """Says what is observed, at what noise, and how much of the variance is model error."""
-    data, total = likelihood.data, int(np.prod(operator.output_shape))
+    data, total = problem.likelihood.data, problem.y.size
     counted = np.asarray(data.counted)
     count = int(counted.sum())
     if not count:
         return f"None of the {total} data is observed, so the posterior is the prior."
     noise_variance = data.noise.variance(counted.shape)[counted]
-    model_variance = np.asarray(likelihood.model_variance, np.float64)[counted]
+    model_variance = np.asarray(problem.likelihood.model_variance, np.float64)[counted]
     share = model_variance.sum() / (model_variance.sum() + noise_variance.sum())
     values = np.asarray(data.y)[counted]
     return (
-        f"An image of {show_size(prior.shape)} pixels is {_how_seen(operator, count == total)}:"
-        f" {count} of {total} data are observed, with values from {values.min():.3g} to"
-        f" {values.max():.3g} and {_noise_in_words(noise, noise_variance)}. Given u, the"
+        f"An image of {show_size(problem.prior.shape)} pixels is"
+        f" {_how_seen(problem.operator, count == total)}: {count} of {total} data are"
+        f" observed, with values from {values.min():.3g} to {values.max():.3g} and"
+        f" {_noise_in_words(problem.noise, noise_variance)}. Given u, the"
         f" generator's error adds a standard deviation of"
         f" {np.sqrt(model_variance.mean()):.3g}, {share:.0%} of the variance. The unknown u"
-        f" has {prior.dim} dimensions."
+        f" has {problem.dim} dimensions."
     )
 
 

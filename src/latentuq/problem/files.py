@@ -26,8 +26,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
-import jax
 import numpy as np
 from jaxtyping import Array
 
@@ -35,11 +33,12 @@ from latentuq.core.errors import UserError
 from latentuq.core.files import atomic_path
 from latentuq.core.toml_text import format_table
 from latentuq.data.observation import Observation, read_observation
-from latentuq.forward import OPERATORS, Composed, Operator, Stack, kind_of
-from latentuq.likelihood.noise import GaussianNoise
-from latentuq.prior import GenerativePrior
+from latentuq.forward.operator import Composed, Operator
+from latentuq.forward.registry import kind_of
+from latentuq.forward.stacked import Stack
+from latentuq.prior.generative import GenerativePrior
 from latentuq.prior.model_file import embedded_name, load_prior
-from latentuq.problem import InverseProblem
+from latentuq.problem.inverse import InverseProblem
 from latentuq.problem.specification import FORMAT, Specification
 
 # Lists up to this length are written into the TOML text itself.
@@ -127,10 +126,10 @@ def format_problem(
     arrays: Arrays = {f"{stem}-y.npy": np.asarray(problem.y)}
     head: dict[str, Any] = {"format": FORMAT}
     if (prior := prior or embedded_name(problem.prior)) is not None:
-        head |= {"prior": prior, "model_error": _model_error_name(problem.prior)}
+        head |= {"prior": prior, "model_error": problem.prior.model_error_name}
     head["y"] = f"{stem}-y.npy"
     operators = _operator_tables(problem.operator, f"{stem}-operator", arrays)
-    noise = _file_arrays(_noise_parameters(problem.noise), f"{stem}-noise", arrays)
+    noise = _file_arrays(problem.noise.parameters(), f"{stem}-noise", arrays)
     tables = [format_table(head), *(format_table(table, "[[operator]]") for table in operators)]
     return "\n\n".join([*tables, format_table(noise, "[noise]")]) + "\n", arrays
 
@@ -146,14 +145,8 @@ def _operator_tables(operator: Operator, stem: str, arrays: Arrays) -> list[dict
             for number, part in enumerate(operator.parts)
         ]
         return [{"kind": "stack", "parts": parts}]
-    kind = kind_of(operator)
-    parameters = OPERATORS[kind].parameters
-    if parameters is None:
-        raise UserError(
-            f"{operator!r} is Python code, which a problem file cannot hold; save"
-            " Matrix(to_matrix(operator)) instead."
-        )
-    return [{"kind": kind, **_file_arrays(parameters(operator), stem, arrays)}]
+    table = _file_arrays(operator.parameters(), stem, arrays)
+    return [{"kind": kind_of(operator), **table}]
 
 
 def _file_arrays(parameters: Mapping[str, Any], stem: str, arrays: Arrays) -> dict[str, Any]:
@@ -171,22 +164,3 @@ def _file_arrays(parameters: Mapping[str, Any], stem: str, arrays: Arrays) -> di
                 arrays[value] = values
         table[name] = value
     return table
-
-
-def _noise_parameters(noise: GaussianNoise) -> dict[str, Any]:
-    if noise.factor is None:
-        return {"std": noise.std}
-    factor = np.asarray(noise.factor, np.float64)
-    return {"covariance": factor @ factor.T}
-
-
-def _model_error_name(prior: GenerativePrior) -> str:
-    """The name under which the prior lists the model error in use."""
-    used = prior.model_error
-    for name, error in prior.model_errors.items():
-        if eqx.tree_equal(*jax.device_get((error, used))):
-            return name
-    raise UserError(
-        f"The model error in use is none that {prior!r} came with, and a problem file only names"
-        " those."
-    )

@@ -14,9 +14,11 @@ from jaxtyping import Array, Bool, Float, Key
 from latentuq.core.arrays import read_real, to_device
 from latentuq.core.compilation import bounded_jit
 from latentuq.core.errors import UserError
-from latentuq.forward import Operator
-from latentuq.likelihood import GaussianNoise, Likelihood, make_likelihood
-from latentuq.prior import GenerativePrior
+from latentuq.forward.operator import Operator
+from latentuq.likelihood.choice import make_likelihood
+from latentuq.likelihood.likelihood import Likelihood
+from latentuq.likelihood.noise import GaussianNoise
+from latentuq.prior.generative import GenerativePrior
 from latentuq.problem.explain import explain, show_size
 
 _LOG_TWO_PI = float(np.log(2 * np.pi))
@@ -138,7 +140,7 @@ class InverseProblem(eqx.Module):
         return self.density.residual(u)
 
     def chi_squared(self, u: Float[Array, " dim"]) -> Float[Array, ""]:
-        """Computes (A g(u) - y)^T C^-1 (A g(u) - y), see `GaussianLikelihood.misfit`."""
+        """Computes how far the data are from what u predicts, see `Likelihood.misfit`."""
         return self.density.chi_squared(u)
 
     def simulate(self, key: Key[Array, ""]) -> Simulation:
@@ -187,7 +189,7 @@ class InverseProblem(eqx.Module):
 
     def explain(self) -> str:
         """Says what is observed, at what noise, and how much of the variance is model error."""
-        return explain(self.prior, self.operator, self.noise, self.likelihood)
+        return explain(self)
 
     # Compared by identity: `jax.jit(problem.log_density)` needs a hash, which arrays lack.
     def __hash__(self) -> int:

@@ -21,9 +21,10 @@ from latentuq.core.arrays import read_real
 from latentuq.core.errors import UserError
 from latentuq.data.images import existing_file, is_fits, read_array, read_fits_header
 from latentuq.data.observation import Observation, full_scale
-from latentuq.forward import Mask, Operator, build_operator, parse_mask, stack
-from latentuq.forward.mask import is_mask_text
-from latentuq.forward.registry import check_parameters
+from latentuq.forward.mask import Mask, is_mask_text, parse_mask
+from latentuq.forward.operator import Operator
+from latentuq.forward.registry import build_operator, check_parameters
+from latentuq.forward.stacked import stack
 from latentuq.likelihood.noise import GaussianNoise
 from latentuq.prior.model_file import embedded_models
 
@@ -126,7 +127,9 @@ class Specification:
                 be read.
         """
         if unknown := set(table) - set(_KNOWN):
-            raise UserError(f"The problem has {min(unknown)!r}, which is none of {_list(_KNOWN)}.")
+            raise UserError(
+                f"The problem has {min(unknown)!r}, which is none of {', '.join(_KNOWN)}."
+            )
         if table.get("format", FORMAT) != FORMAT:
             raise UserError(
                 f"The problem has format {table['format']}; this version reads {FORMAT}."
@@ -141,7 +144,8 @@ class Specification:
         if not isinstance(operators, list) or not operators or not isinstance(noise, Mapping):
             raise UserError("A problem needs at least one [[operator]] and a [noise] table.")
         if len(noise) != 1 or not set(noise) <= set(_NOISES):
-            raise UserError(f"The noise is one of {_list(_NOISES)}, not {_list(noise) or 'none'}.")
+            given = ", ".join(noise) or "none"
+            raise UserError(f"The noise is one of {', '.join(_NOISES)}, not {given}.")
         y = table.get("y")
         if y is not None:
             y = _value("y", y, find) if isinstance(y, str) else read_real(y, "y")
@@ -305,7 +309,3 @@ def _build(table: Table) -> Operator:
     if isinstance(parameters.get("mask"), str):
         return parse_mask(parameters["mask"])
     return build_operator(table["kind"], parameters)
-
-
-def _list(names: Sequence[str] | Mapping[str, Any]) -> str:
-    return ", ".join(names)

@@ -11,9 +11,9 @@ from latentuq.core.errors import UserError
 from latentuq.core.randomness import host_generator, spread_keys
 from latentuq.inference.importance import systematic_index
 from latentuq.inference.membership import responsibilities
-from latentuq.posterior import Posterior
 from latentuq.posterior.maps import draw_images
-from latentuq.problem import InverseProblem
+from latentuq.posterior.posterior import Posterior
+from latentuq.problem.inverse import InverseProblem
 from latentuq.report.content import Comparison, Component, Content, LatentView, ModeCard, Slice
 
 # Modes that get a card, and the share of the mass from which one does.

@@ -12,7 +12,7 @@ from jaxtyping import UInt8
 from PIL import Image
 
 from latentuq.inference.causes import Standing
-from latentuq.posterior import Posterior
+from latentuq.posterior.posterior import Posterior
 from latentuq.posterior.summary import DOWNWEIGHTED
 from latentuq.report.content import Content
 from latentuq.report.figures import (

@@ -5,27 +5,25 @@ import json
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from latentuq.core.errors import UserError
 from latentuq.data.observation import Observation
 from latentuq.data.scaling import UNIT
-from latentuq.forward import (
-    Blur,
-    Composed,
-    Downsample,
-    Gain,
-    Mask,
-    Operator,
-    RandomMask,
-    RegionMask,
-)
-from latentuq.posterior import NoiseLevel, Posterior
+from latentuq.forward.blur import Blur
+from latentuq.forward.downsample import Downsample
+from latentuq.forward.gain import Gain
+from latentuq.forward.mask import Mask, RandomMask, RegionMask
+from latentuq.forward.operator import Composed, Operator
+from latentuq.posterior.posterior import Posterior
 from latentuq.report.content import Content
 from latentuq.report.figures import FIGURES, save_figure, true_minus
 from latentuq.report.html import make_page
+
+if TYPE_CHECKING:
+    from latentuq.posterior.noise_level import NoiseLevel
 
 FILES = ("report.html", "summary.json", "posterior.nc", "mean.fits", "std.fits")
 """What a report may consist of, besides its figures."""
@@ -46,7 +44,7 @@ class Background:
     title: str
     observation: Observation | None = None
     notes: Sequence[str] = ()
-    noise_level: NoiseLevel | None = None
+    noise_level: "NoiseLevel | None" = None
     samples: int = 500
 
 

@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from latentuq.prior import Flow, FlowSize, init_flow
+from latentuq.prior.architecture import FlowSize
+from latentuq.prior.flow import Flow, init_flow
 from latentuq.prior.training.config import FitConfig
 from latentuq.prior.training.loop import fit
 from latentuq.prior.training.losses import flow_loss, sample_posteriors

@@ -97,14 +97,14 @@ def fit(
     epoch ends in the same weights as one that was never interrupted.
 
     Args:
-        key: randomness of shuffling and of the loss.
-        model: an equinox module; its floating-point arrays are fitted.
-        loss_fn: (model, key, batch) -> loss, metrics.
-        examples: the training set, first axis n.
-        config: epochs, batch, learning rate.
-        resume: maps the initial state to the state to continue from.
-        on_epoch: called with the state after every epoch.
-        on_step: called now and then with the progress.
+        key: The randomness of shuffling and of the loss.
+        model: An equinox module, whose floating-point arrays are fitted.
+        loss_fn: A function of model, key and batch that returns the loss and metrics.
+        examples: The training set.
+        config: The number of epochs, the size of a batch, the learning rate.
+        resume: A function that maps the initial state to the state to continue from.
+        on_epoch: A function that is called with the state after every epoch.
+        on_step: A function that is called now and then with the progress.
     """
     n = examples.shape[0]
     batch = min(config.batch, n)

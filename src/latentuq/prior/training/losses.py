@@ -5,8 +5,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from latentuq.prior import VAE, Encoder, Flow
+from latentuq.prior.flow import Flow
 from latentuq.prior.training.loop import LossFn
+from latentuq.prior.vae import VAE, Encoder
 
 
 def make_vae_loss(sigma: str, encoder_noise: float) -> LossFn:
@@ -31,8 +32,7 @@ def flow_loss(
     Location and scale are data statistics, not parameters: gradients stop there.
     """
     flow = eqx.tree_at(lambda f: (f.location, f.scale), flow, replace_fn=jax.lax.stop_gradient)
-    mean, std = posteriors[:, 0], posteriors[:, 1]
-    z = mean + std * jax.random.normal(key, mean.shape)
+    z = sample_posteriors(key, posteriors)
     nll = -jnp.mean(jax.vmap(flow.log_prob)(z))
     return nll / z.shape[1], {"loss": nll / z.shape[1], "nll": nll}
 

@@ -7,9 +7,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from latentuq.prior import VAE, Flow, standard_normal_log_prob
+from latentuq.prior.flow import Flow, standard_normal_log_prob
 from latentuq.prior.training.losses import decode_all, encode_all, sample_posteriors
 from latentuq.prior.training.two_sample import FEWEST_DRAWS, two_sample_accuracy
+from latentuq.prior.vae import VAE
 
 
 def measure_vae(

@@ -7,8 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from latentuq.prior import ModelError
-from latentuq.prior.model_error import LOW_RANK, SIGNAL_DEPENDENT
+from latentuq.prior.model_error import LOW_RANK, SIGNAL_DEPENDENT, ModelError
 
 _SWEEPS = 30
 _KNOTS = 33
@@ -85,8 +84,8 @@ def estimate_gain(
 
     Args:
         error: The estimate that the gain is relative to.
-        residuals: X - decode(z).
-        decoded: Decode(z).
+        residuals: The residuals x - decode(z).
+        decoded: The generated images decode(z).
     """
     place = np.rint(np.clip(decoded, 0, 1) * (_KNOTS - 1)).astype(int).ravel()
     order = np.argsort(place, kind="stable")

@@ -12,10 +12,10 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from latentuq.core.errors import UserError
-from latentuq.data import ImageSet
-from latentuq.data.image_sets import make_image_set
-from latentuq.prior import VAE, Card, Flow, GenerativePrior, init_vae
-from latentuq.prior.model_file import Architecture, round_to_half, save_prior
+from latentuq.data.image_sets import ImageSet, make_image_set
+from latentuq.prior.flow import Flow
+from latentuq.prior.generative import Card, GenerativePrior
+from latentuq.prior.model_file import round_to_half, save_prior
 from latentuq.prior.training.checkpoint import Checkpoints
 from latentuq.prior.training.config import TrainingConfig
 from latentuq.prior.training.flow import fit_flow
@@ -27,6 +27,7 @@ from latentuq.prior.training.residuals import (
     estimate_model_errors,
     with_signal_dependence,
 )
+from latentuq.prior.vae import VAE, init_vae
 
 _RESIDUALS_PER_IMAGE = 4
 # Nats per image that float16 may cost before the model is stored in float32.
@@ -42,18 +43,6 @@ class Split(NamedTuple):
     test: np.ndarray
 
 
-class TrainedPrior(NamedTuple):
-    """A prior with what its file needs to know."""
-
-    prior: GenerativePrior
-    architecture: Architecture
-    half: bool
-
-    def save(self, path: str | Path) -> None:
-        """Writes the model file."""
-        save_prior(path, self.prior, self.architecture, self.half)
-
-
 def train_prior(
     key: Key[Array, ""],
     images: "Float[Array, 'n *shape'] | ImageSet",
@@ -64,17 +53,18 @@ def train_prior(
     """Trains VAE, flow and model error on clean images.
 
     Args:
-        key: randomness of the whole run (`config.seed` is for the command line).
-        images: clean images, in any units; an `ImageSet` brings its own test images.
-        config: sizes, learning rates, and so on.
-        path: where to write the model file; None: nowhere.
-        on_progress: called with the stage ("vae", "flow", "measure") and its progress.
+        key: The randomness of the whole run; `config.seed` is for the command line.
+        images: Clean images in any units; an `ImageSet` brings its own test images.
+        config: The sizes of the networks, learning rates, and so on.
+        path: The model file to write; without it nothing is written.
+        on_progress: A function that is called with the stage ("vae", "flow" or "measure") and its
+            progress.
     """
     image_set = images if isinstance(images, ImageSet) else make_image_set(np.asarray(images))
-    trained = run_training(key, image_set, config or TrainingConfig(), on_progress=on_progress)
+    prior = run_training(key, image_set, config or TrainingConfig(), on_progress=on_progress)
     if path is not None:
-        trained.save(path)
-    return trained.prior
+        save_prior(path, prior)
+    return prior
 
 
 def run_training(
@@ -85,7 +75,7 @@ def run_training(
     on_progress: OnProgress = lambda stage, progress: None,
     name: str = "unnamed",
     command: str = "",
-) -> TrainedPrior:
+) -> GenerativePrior:
     """Runs or continues a training; see `train_prior`."""
     checkpoints = checkpoints or Checkpoints(None, {})
     split_key, vae_key, flow_key, error_key, quality_key = jax.random.split(key, 5)
@@ -93,7 +83,7 @@ def run_training(
     vae = _train_vae(vae_key, split.fit, config, checkpoints, on_progress)
     flow = _train_flow(flow_key, vae, split.fit, config, checkpoints, on_progress)
     on_progress("measure", Progress(0, 2, {}))
-    prior, architecture, error_metrics = _assemble(error_key, vae, flow, split, images, config)
+    prior, error_metrics = _assemble(error_key, vae, flow, split, images, config)
     train_seconds = checkpoints.seconds
     on_progress("measure", Progress(1, 2, {}))
 
@@ -102,14 +92,13 @@ def run_training(
     test = jnp.asarray(split.test)
     exact = measure_vae(quality_key, vae, test)["elbo"]
     cost_of_half = exact - measure_vae(quality_key, vae_as_stored, test)["elbo"]
-    half = abs(cost_of_half) <= _HALF_TOLERANCE
-    stored = rounded if half else prior
+    stored = rounded if abs(cost_of_half) <= _HALF_TOLERANCE else prior
     metrics = _measure(quality_key, _vae_of(stored, vae.log_sigma), stored.flow, split)
     metrics["flow_needed"] = flow_needed(metrics)
     metrics |= error_metrics
     metrics["float16_elbo_cost"] = cost_of_half
     metrics["train_seconds"] = train_seconds
-    metrics["parameters"] = count_parameters(stored)
+    metrics["parameters"] = _count_parameters(stored)
     on_progress("measure", Progress(2, 2, {}))
     training = {
         "command": command,
@@ -121,7 +110,7 @@ def run_training(
         "python": platform.python_version(),
     }
     card = Card(name=name, metrics=metrics, training=training)
-    return TrainedPrior(dataclasses.replace(stored, card=card), architecture, half)
+    return dataclasses.replace(stored, card=card)
 
 
 def split_images(key: Key[Array, ""], images: ImageSet, config: TrainingConfig) -> Split:
@@ -186,20 +175,12 @@ def _train_flow(key, vae, images, config, checkpoints, on_progress) -> Flow | No
 
 def _assemble(key, vae: VAE, flow: Flow | None, split: Split, images: ImageSet, config):
     held_key, choice_key = jax.random.split(key)
-    held = held_out_residuals(held_key, vae, split.held_out)
-    further = held_out_residuals(choice_key, vae, split.choice)
+    residuals, decoded = held_out_residuals(held_key, vae, split.held_out)
+    further, _ = held_out_residuals(choice_key, vae, split.choice)
     errors = estimate_model_errors(
-        held.residuals, further.residuals, config.model_error.floor, config.model_error.rank
+        residuals, further, config.model_error.floor, config.model_error.rank
     )
-    errors = with_signal_dependence(errors, *held, config.model_error.most_data)
-    architecture = Architecture(
-        shape=split.fit.shape[1:],
-        vae=config.vae,
-        flow=config.flow,
-        model_errors={name: error.rank for name, error in errors.estimates.items()},
-        default_model_error=errors.default,
-        scaling=images.scaling,
-    )
+    errors = with_signal_dependence(errors, residuals, decoded, config.model_error.most_data)
     prior = GenerativePrior(
         decoder=vae.decoder,
         flow=flow,
@@ -207,7 +188,7 @@ def _assemble(key, vae: VAE, flow: Flow | None, split: Split, images: ImageSet, 
         model_errors=errors.estimates,
         encoder=vae.encoder,
         dim=config.vae.latent,
-        shape=architecture.shape,
+        shape=split.fit.shape[1:],
         scaling=images.scaling,
     )
     measured = float(errors.estimates["scalar"].std.mean())
@@ -217,28 +198,22 @@ def _assemble(key, vae: VAE, flow: Flow | None, split: Split, images: ImageSet, 
         "model_error": errors.default,
         "model_error_log_likelihood": errors.log_likelihoods,
     }
-    return prior, architecture, metrics
+    return prior, metrics
 
 
-class Held(NamedTuple):
-    """What the generator leaves of images that were kept from training.
+def held_out_residuals(
+    key: Key[Array, ""], vae: VAE, images: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Encodes and decodes images that were kept from training.
 
-    Attributes:
-        residuals: X - decode(z), z sampled from the encoder: its means would lose the variance
-            along the generator's tangent.
-        decoded: Decode(z).
+    Returns:
+        The residuals x - decode(z), with z sampled from the encoder because its means would lose
+        the variance along the generator's tangent, and decode(z).
     """
-
-    residuals: np.ndarray
-    decoded: np.ndarray
-
-
-def held_out_residuals(key: Key[Array, ""], vae: VAE, images: np.ndarray) -> Held:
-    """Encodes, samples and decodes images."""
     repeated = jnp.repeat(jnp.asarray(images), _RESIDUALS_PER_IMAGE, axis=0)
     z = sample_posteriors(key, encode_all(vae.encoder, repeated))
     decoded = decode_all(vae, z)
-    return Held(np.asarray(repeated - decoded), np.asarray(decoded))
+    return np.asarray(repeated - decoded), np.asarray(decoded)
 
 
 def _measure(key, vae: VAE, flow: Flow | None, split: Split) -> dict[str, Any]:
@@ -258,9 +233,6 @@ def _vae_of(prior: GenerativePrior, log_sigma: Array) -> VAE:
     return VAE(prior.encoder, prior.decoder, log_sigma)  # pyright: ignore[reportArgumentType]
 
 
-def count_parameters(tree: Any) -> int:
-    """Number of floating-point values in networks and flow."""
-    leaves = jax.tree.leaves(
-        eqx.filter((tree.encoder, tree.decoder, tree.flow), eqx.is_inexact_array)
-    )
-    return sum(leaf.size for leaf in leaves)
+def _count_parameters(prior: GenerativePrior) -> int:
+    networks = (prior.encoder, prior.decoder, prior.flow)
+    return sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(networks, eqx.is_inexact_array)))

@@ -9,7 +9,10 @@ from jaxtyping import Array, Float, Key
 
 from latentuq.core.errors import UserError
 from latentuq.core.options import check
-from latentuq.prior import Card, Flow, FlowSize, GenerativePrior, make_model_error
+from latentuq.prior.architecture import FlowSize
+from latentuq.prior.flow import Flow
+from latentuq.prior.generative import Card, GenerativePrior
+from latentuq.prior.model_error import make_model_error
 from latentuq.prior.training.config import FitConfig, TrainingConfig
 from latentuq.prior.training.flow import fit_flow
 
@@ -27,16 +30,16 @@ def prior_from(
     """Wraps a generator whose latent is N(0, I), or whose latent is described by samples.
 
     Args:
-        decode_fn: maps one latent vector to one image; any JAX-differentiable callable.
-        dim: size of the latent vector.
-        shape: shape of the image.
-        model_error: the generator's error: a standard deviation (scalar or image) or a covariance
+        decode_fn: Any JAX-differentiable callable that maps one latent vector to one image.
+        dim: The size of the latent vector.
+        shape: The shape of the image.
+        model_error: The generator's error: a standard deviation (scalar or image) or a covariance
             (pixels x pixels).
-        latents: samples of a latent that is not N(0, I); a flow is fitted to them, so that
+        latents: Samples of a latent that is not N(0, I); a flow is fitted to them, so that
             u ~ N(0, I) -> flow -> decode_fn is the prior.
-        key: randomness of that fit.
-        flow: size of that flow.
-        flow_fit: how it is fitted.
+        key: The randomness of that fit.
+        flow: The size of that flow.
+        flow_fit: How that flow is fitted.
     """
     shape = tuple(int(n) for n in shape)
     if dim < 1:
