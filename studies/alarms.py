@@ -22,7 +22,7 @@ from latentuq import (
 from latentuq.calibration.studies import LOOKED_AT, corrupted, unseen_images
 from latentuq.calibration.summary import Rows, is_unreliable
 from latentuq.core.cells import Cells, job, run_cells
-from latentuq.forward import RegionMask
+from latentuq.forward.mask import RegionMask
 from latentuq.posterior.misfit import WORST_FIT
 from latentuq.problem.experiments import SHAPE
 

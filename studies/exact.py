@@ -13,9 +13,10 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from latentuq import GenerativePrior, InverseProblem, UserError
-from latentuq.forward import to_matrix
+from latentuq.forward.operator import to_matrix
 from latentuq.likelihood.gaussian import GaussianLikelihood
-from latentuq.prior import Card, ModelError, make_model_error
+from latentuq.prior.generative import Card
+from latentuq.prior.model_error import ModelError, make_model_error
 
 
 class LinearDecoder(eqx.Module):

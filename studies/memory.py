@@ -24,7 +24,7 @@ from latentuq import (
     solve_density,
 )
 from latentuq.core.cells import Cells
-from latentuq.forward import Operator
+from latentuq.forward.operator import Operator
 from studies.pages import rows
 
 EVERY = 10

@@ -13,14 +13,14 @@ from latentuq import TrainingConfig, load_prior
 from latentuq.cli.models import format_value, summary
 from latentuq.core.cells import Cells, Job, job
 from latentuq.core.options import nested, read_toml, replace
-from latentuq.data import read_images
-from latentuq.prior import init_vae
+from latentuq.data.image_sets import read_images
 from latentuq.prior.model_file import embedded_models, read_card
 from latentuq.prior.training.flow import fit_flow
 from latentuq.prior.training.loop import fit, make_fitter
 from latentuq.prior.training.losses import encode_all, make_vae_loss, sample_posteriors
 from latentuq.prior.training.quality import measure_vae
 from latentuq.prior.training.train import split_images
+from latentuq.prior.vae import init_vae
 from studies.baselines.timing import best_seconds, matmul_rate
 from studies.pages import ROOT, rows, table
 

@@ -14,8 +14,9 @@ import pytest
 
 from latentuq.core import compilation
 from latentuq.data.image_sets import ImageSet, make_image_set
-from latentuq.prior import FlowSize, GenerativePrior, VAESize
-from latentuq.prior.training import FitConfig, ModelErrorConfig, TrainingConfig
+from latentuq.prior.architecture import FlowSize, VAESize
+from latentuq.prior.generative import GenerativePrior
+from latentuq.prior.training.config import FitConfig, ModelErrorConfig, TrainingConfig
 from latentuq.prior.training.train import run_training
 
 # Two workers on two cores: each keeps to its own, since one XLA program hardly uses a second.

@@ -7,15 +7,16 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.stats
 
-from latentuq.forward import RandomMask
+from latentuq.forward.mask import RandomMask
 from latentuq.inference.causes import Cause
 from latentuq.inference.importance import WeightedDraws, effective_sample_size
 from latentuq.inference.mixture import Defensive, gaussian_mixture
 from latentuq.inference.result import Counts, Diagnostics, Inference, ProbeRecord, SearchRecord
 from latentuq.inference.verdict import Mark, Reason, Verdict
 from latentuq.likelihood.noise import GaussianNoise
-from latentuq.posterior import Posterior, make_posterior
-from latentuq.problem import InverseProblem
+from latentuq.posterior.posterior import Posterior
+from latentuq.posterior.solve import make_posterior
+from latentuq.problem.inverse import InverseProblem
 from studies.exact import exact_posterior, linear_prior
 
 SHAPE = (6, 5)

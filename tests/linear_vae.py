@@ -8,8 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from latentuq.likelihood.noise import GaussianNoise
-from latentuq.prior import Card, FlowSize, GenerativePrior, init_flow, make_model_error
-from latentuq.problem import InverseProblem
+from latentuq.prior.architecture import FlowSize
+from latentuq.prior.flow import init_flow
+from latentuq.prior.generative import Card, GenerativePrior
+from latentuq.prior.model_error import make_model_error
+from latentuq.problem.inverse import InverseProblem
 from studies.exact import LinearDecoder
 
 SHAPE = (5, 4)

@@ -22,7 +22,7 @@ from jaxtyping import Array, Float, Key
 from latentuq import InverseProblem
 from latentuq.core.compilation import bounded_jit
 from latentuq.inference.result import Counts
-from latentuq.prior import standard_normal_log_prob
+from latentuq.prior.flow import standard_normal_log_prob
 from studies.baselines.result import BaselineResult, LogDensity
 from studies.baselines.svi import descend_noisy
 from studies.baselines.timing import Timer

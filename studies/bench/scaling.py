@@ -18,11 +18,11 @@ from latentuq import (
     solve,
 )
 from latentuq.core.cells import Job, job
-from latentuq.forward import RegionMask
+from latentuq.forward.mask import RegionMask
 from latentuq.inference.result import Counts
 from latentuq.inference.search import ROUND_STARTS, SearchState, explore
 from latentuq.inference.target import Target
-from latentuq.prior import init_vae
+from latentuq.prior.vae import init_vae
 from latentuq.problem.experiments import EXPERIMENTS, make_problem
 from studies.baselines.timing import matmul_rate
 

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from latentuq.core.cells import Cells
-from latentuq.forward import Blur, RegionMask
+from latentuq.forward.blur import Blur
+from latentuq.forward.mask import RegionMask
 from latentuq.problem.experiments import EXPERIMENTS, SHAPE
 from studies.reproduce import published
 from studies.reproduce.plan import FAMILIES, MASKED, MODELS, NOISY, OURS, SEARCHED, THEIRS

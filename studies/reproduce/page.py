@@ -14,7 +14,7 @@ import numpy as np
 
 from latentuq.core.cells import Cells, commits
 from latentuq.core.files import atomic_path
-from latentuq.data import load_digits
+from latentuq.data.digits import load_digits
 from latentuq.problem.experiments import EXPERIMENTS
 from studies.pages import fill_page, rows
 from studies.reproduce import fit_claims, posterior_claims

@@ -8,11 +8,11 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from latentuq.core.cells import Cells
-from latentuq.data import load_digits
-from latentuq.prior import GenerativePrior
+from latentuq.data.digits import load_digits
+from latentuq.prior.generative import GenerativePrior
 from latentuq.prior.model_file import load_prior
-from latentuq.problem import InverseProblem
 from latentuq.problem.experiments import EXPERIMENTS, make_problem
+from latentuq.problem.inverse import InverseProblem
 from studies.baselines.svi import Family
 
 THEIRS, OURS = MODELS = "mnist-paper", "mnist"

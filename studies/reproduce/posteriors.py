@@ -9,12 +9,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from latentuq.calibration.classifier import load_classifier
-from latentuq.data import load_digits
+from latentuq.data.digits import load_digits
 from latentuq.inference.search import search
 from latentuq.inference.target import Target
-from latentuq.posterior import Posterior, solve
 from latentuq.posterior.maps import decode_images
-from latentuq.prior import GenerativePrior
+from latentuq.posterior.posterior import Posterior
+from latentuq.posterior.solve import solve
+from latentuq.prior.generative import GenerativePrior
 from latentuq.problem.experiments import EXPERIMENTS, make_problem
 from studies.reproduce import published
 from studies.reproduce.plan import OURS, RELEVANT, Plan, true_image

@@ -10,11 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from latentuq.core.cells import Cells, run_cells
-from latentuq.forward import RandomMask
+from latentuq.forward.mask import RandomMask
 from latentuq.likelihood.noise import GaussianNoise
 from latentuq.prior.vae import Decoder
-from latentuq.problem import InverseProblem
 from latentuq.problem.experiments import EXPERIMENTS
+from latentuq.problem.inverse import InverseProblem
 from studies.baselines.adam import SHORT_STEPS, STEPS
 from studies.baselines.schedule import staged_rates
 from studies.baselines.svi import FAST, PAPER, Family, Settings

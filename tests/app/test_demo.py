@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import pytest
 
 from latentuq.app.demo import _compare_with_paper, _in_words
-from latentuq.data import load_digits
+from latentuq.data.digits import load_digits
 
 # Places in the test set of a 4, a 9 and a 2.
 FOUR, NINE, TWO = 6, 12, 1

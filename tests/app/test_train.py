@@ -4,7 +4,7 @@ import pytest
 
 from latentuq.app.train import TrainingRequest, train
 from latentuq.core.errors import UserError
-from latentuq.prior.training import TrainingConfig
+from latentuq.prior.training.config import TrainingConfig
 
 
 def test_a_folder_that_cannot_be_written_is_found_before_training(tmp_path, monkeypatch):

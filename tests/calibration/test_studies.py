@@ -17,7 +17,7 @@ from latentuq.calibration.studies import (
 )
 from latentuq.calibration.summary import describe
 from latentuq.core.errors import UserError
-from latentuq.data import load_digits
+from latentuq.data.digits import load_digits
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import pytest
 
 from latentuq.core.errors import UserError
 from latentuq.core.options import nested, read_toml, replace
-from latentuq.prior.training import TrainingConfig
+from latentuq.prior.training.config import TrainingConfig
 
 
 def test_a_table_round_trips():

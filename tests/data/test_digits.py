@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from latentuq.core.errors import UserError
-from latentuq.data import load_digits
+from latentuq.data.digits import load_digits
 
 
 def test_digits_are_from_the_canonical_test_set():

@@ -7,7 +7,11 @@ from PIL import Image
 
 from data_archives import ARRAYS, FILES, write_folder
 from latentuq.core.errors import UserError
-from latentuq.data import Scaling, image_sets, load_dataset, read_images, write_image
+from latentuq.data import image_sets
+from latentuq.data.datasets import load_dataset
+from latentuq.data.image_sets import read_images
+from latentuq.data.images import write_image
+from latentuq.data.scaling import Scaling
 
 RNG = np.random.default_rng(2)
 BYTES = RNG.integers(0, 256, (48, 5, 7), np.uint8)

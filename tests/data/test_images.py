@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from latentuq.core.errors import UserError
-from latentuq.data import read_image, write_image
+from latentuq.data.images import read_image, write_image
 
 RNG = np.random.default_rng(1)
 BYTES = RNG.integers(0, 256, (5, 7), np.uint8)

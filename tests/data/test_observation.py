@@ -5,8 +5,8 @@ import pytest
 from PIL import Image
 
 from latentuq.core.errors import UserError
-from latentuq.data import Scaling
 from latentuq.data.observation import read_observation
+from latentuq.data.scaling import Scaling
 
 RNG = np.random.default_rng(2)
 COLOUR = RNG.integers(0, 256, (5, 7, 3), np.uint8)

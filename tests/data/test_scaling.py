@@ -4,8 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from latentuq.core.errors import UserError
-from latentuq.data import Scaling
-from latentuq.data.scaling import fit_scaling
+from latentuq.data.scaling import Scaling, fit_scaling
 
 
 @settings(max_examples=50, deadline=None)

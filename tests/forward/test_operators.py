@@ -9,22 +9,16 @@ import skimage.transform
 
 from example_operators import example_operators, unbound_operators
 from latentuq.core.errors import UserError
-from latentuq.forward import (
-    OPERATORS,
-    Blur,
-    Downsample,
-    Gain,
-    LinearOperator,
-    Mask,
-    Matrix,
-    Projection,
-    RandomMask,
-    RegionMask,
-    parse_mask,
-    stack,
-    to_matrix,
-)
-from latentuq.forward.linear import linearity_violation
+from latentuq.forward.blur import Blur
+from latentuq.forward.downsample import Downsample
+from latentuq.forward.gain import Gain
+from latentuq.forward.linear import LinearOperator, linearity_violation
+from latentuq.forward.mask import Mask, RandomMask, RegionMask, parse_mask
+from latentuq.forward.matrix import Matrix
+from latentuq.forward.operator import to_matrix
+from latentuq.forward.projection import Projection
+from latentuq.forward.registry import OPERATORS
+from latentuq.forward.stacked import stack
 
 SHAPE = (8, 6)
 EXAMPLES = example_operators(SHAPE)

@@ -9,15 +9,18 @@ import pytest
 from scipy.stats import norm
 
 import latentuq as lu
-from latentuq.forward import Blur, Gain, Mask, RandomMask
+from latentuq.forward.blur import Blur
+from latentuq.forward.gain import Gain
+from latentuq.forward.mask import Mask, RandomMask
 from latentuq.likelihood.gaussian import GaussianLikelihood
 from latentuq.likelihood.noise import GaussianNoise
 from latentuq.likelihood.signal_dependent import SignalDependentLikelihood, fit_squared_gain
 from latentuq.posterior.misfit import measure_chi_squared
-from latentuq.prior import GenerativePrior, ModelError
 from latentuq.prior.architecture import VAESize
+from latentuq.prior.generative import GenerativePrior
+from latentuq.prior.model_error import ModelError
 from latentuq.prior.vae import init_vae
-from latentuq.problem import InverseProblem
+from latentuq.problem.inverse import InverseProblem
 from linear_vae import curved_flow
 
 SHAPE, PIXELS, DIM = (8, 6), 48, 3

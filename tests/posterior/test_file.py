@@ -18,12 +18,14 @@ from exact_posteriors import (
     solve_exactly,
 )
 from latentuq.core.errors import UserError
-from latentuq.forward import LinearOperator, Mask
+from latentuq.forward.linear import LinearOperator
+from latentuq.forward.mask import Mask
 from latentuq.likelihood.noise import GaussianNoise
-from latentuq.posterior import load_posterior, make_posterior
 from latentuq.posterior.dataset import LEVELS
+from latentuq.posterior.file import load_posterior
 from latentuq.posterior.maps import SavedImages
-from latentuq.problem import InverseProblem
+from latentuq.posterior.solve import make_posterior
+from latentuq.problem.inverse import InverseProblem
 from studies.exact import linear_prior
 
 

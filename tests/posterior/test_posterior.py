@@ -19,11 +19,13 @@ from exact_posteriors import (
     solve_exactly,
 )
 from latentuq.core.errors import UserError
-from latentuq.forward import Blur, RandomMask
-from latentuq.posterior import Posterior, make_posterior, solve, solve_density
+from latentuq.forward.blur import Blur
+from latentuq.forward.mask import RandomMask
 from latentuq.posterior.maps import ImageMaps, map_draws, quantiles
+from latentuq.posterior.posterior import Posterior
+from latentuq.posterior.solve import make_posterior, solve, solve_density
 from latentuq.posterior.summary import tabulate
-from latentuq.prior import ModelError
+from latentuq.prior.model_error import ModelError
 from studies.exact import exact_conditional_image, exact_posterior, gaussian_part
 
 

@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from latentuq.prior import FlowSize, init_flow
-from latentuq.prior.flow import LOG_SCALE_LIMIT
+from latentuq.prior.architecture import FlowSize
+from latentuq.prior.flow import LOG_SCALE_LIMIT, init_flow
 
 
 @cache

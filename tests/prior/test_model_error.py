@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from latentuq.core.errors import UserError
-from latentuq.prior import ModelError, make_model_error
+from latentuq.prior.model_error import ModelError, make_model_error
 from latentuq.prior.training.residuals import (
     estimate_gain,
     estimate_model_errors,

@@ -14,9 +14,9 @@ from latentuq import prior_from, train_prior
 from latentuq.core.errors import UserError
 from latentuq.core.tensors import flatten
 from latentuq.data.image_sets import make_image_set
-from latentuq.prior import FlowSize, VAESize
-from latentuq.prior.training import FitConfig, ModelErrorConfig
+from latentuq.prior.architecture import FlowSize, VAESize
 from latentuq.prior.training.checkpoint import Checkpoints
+from latentuq.prior.training.config import FitConfig, ModelErrorConfig
 from latentuq.prior.training.train import run_training, split_images
 
 

@@ -3,7 +3,8 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import stats
 
-from latentuq.prior import VAESize, init_vae
+from latentuq.prior.architecture import VAESize
+from latentuq.prior.vae import init_vae
 
 SIZE = VAESize(latent=2, blocks=1, width=8, encoder_blocks=1, encoder_width=8)
 

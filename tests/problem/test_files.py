@@ -13,24 +13,22 @@ from latentuq.core.errors import UserError
 from latentuq.core.toml_text import format_value
 from latentuq.data.images import write_image
 from latentuq.data.scaling import Scaling
-from latentuq.forward import (
-    Blur,
-    Downsample,
-    Gain,
-    LinearOperator,
-    Mask,
-    Matrix,
-    Projection,
-    build_operator,
-    kind_of,
-    stack,
-    to_matrix,
-)
+from latentuq.forward.blur import Blur
+from latentuq.forward.downsample import Downsample
+from latentuq.forward.gain import Gain
+from latentuq.forward.linear import LinearOperator
+from latentuq.forward.mask import Mask
+from latentuq.forward.matrix import Matrix
+from latentuq.forward.operator import to_matrix
+from latentuq.forward.projection import Projection
+from latentuq.forward.registry import build_operator, kind_of
+from latentuq.forward.stacked import stack
 from latentuq.likelihood.noise import GaussianNoise
-from latentuq.prior import Card, make_model_error
-from latentuq.problem import InverseProblem
+from latentuq.prior.generative import Card
+from latentuq.prior.model_error import make_model_error
 from latentuq.problem import files as problem_file
 from latentuq.problem.files import load_problem, save_problem
+from latentuq.problem.inverse import InverseProblem
 from latentuq.problem.specification import Specification
 
 SHAPE = (8, 6)

@@ -13,21 +13,17 @@ from hypothesis import strategies as st
 from example_operators import example_operators
 from latentuq import prior_from
 from latentuq.core.errors import UserError
-from latentuq.forward import (
-    Blur,
-    Downsample,
-    Gain,
-    LinearOperator,
-    Mask,
-    RandomMask,
-    RegionMask,
-    stack,
-    to_matrix,
-)
+from latentuq.forward.blur import Blur
+from latentuq.forward.downsample import Downsample
+from latentuq.forward.gain import Gain
+from latentuq.forward.linear import LinearOperator
+from latentuq.forward.mask import Mask, RandomMask, RegionMask
+from latentuq.forward.operator import to_matrix
+from latentuq.forward.stacked import stack
 from latentuq.likelihood.noise import GaussianNoise
 from latentuq.likelihood.whitening import DenseWhitening, LowRankWhitening
-from latentuq.prior import ModelError
-from latentuq.problem import InverseProblem
+from latentuq.prior.model_error import ModelError
+from latentuq.problem.inverse import InverseProblem
 from studies.exact import exact_conditional_image, exact_log_density
 
 SHAPE = (8, 6)

@@ -8,12 +8,18 @@ import numpy as np
 import pytest
 
 from latentuq.core.errors import UserError
-from latentuq.forward import Blur, Downsample, Gain, LinearOperator, Mask, Projection, RandomMask
+from latentuq.forward.blur import Blur
+from latentuq.forward.downsample import Downsample
+from latentuq.forward.gain import Gain
+from latentuq.forward.linear import LinearOperator
+from latentuq.forward.mask import Mask, RandomMask
+from latentuq.forward.projection import Projection
 from latentuq.likelihood.noise import GaussianNoise
-from latentuq.prior import GenerativePrior, ModelError
 from latentuq.prior.architecture import VAESize
+from latentuq.prior.generative import GenerativePrior
+from latentuq.prior.model_error import ModelError
 from latentuq.prior.vae import Decoder, init_vae
-from latentuq.problem import InverseProblem
+from latentuq.problem.inverse import InverseProblem
 from linear_vae import curved_flow
 
 SHAPE = (8, 6)

@@ -14,10 +14,12 @@ from latentuq.core.errors import UserError
 from latentuq.data.images import write_image
 from latentuq.data.observation import Observation
 from latentuq.data.scaling import Scaling
-from latentuq.forward import Blur, Mask, to_matrix
+from latentuq.forward.blur import Blur
+from latentuq.forward.mask import Mask
+from latentuq.forward.operator import to_matrix
 from latentuq.likelihood.noise import GaussianNoise
-from latentuq.problem import InverseProblem
 from latentuq.problem.files import save_problem
+from latentuq.problem.inverse import InverseProblem
 from latentuq.problem.specification import Specification
 
 SHAPE = (8, 6)

@@ -7,10 +7,12 @@ import scipy.stats
 
 from latentuq import prior_from
 from latentuq.core.errors import UserError
-from latentuq.forward import Blur, Downsample, Mask, RandomMask
+from latentuq.forward.blur import Blur
+from latentuq.forward.downsample import Downsample
+from latentuq.forward.mask import Mask, RandomMask
 from latentuq.likelihood.noise import GaussianNoise
-from latentuq.prior import ModelError
-from latentuq.problem import InverseProblem
+from latentuq.prior.model_error import ModelError
+from latentuq.problem.inverse import InverseProblem
 from studies.exact import exact_conditional_image, exact_posterior, linear_prior
 
 SHAPE = (6, 5)

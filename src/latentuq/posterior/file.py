@@ -19,7 +19,7 @@ from latentuq.core.errors import UserError
 from latentuq.core.files import atomic_path, read_path
 from latentuq.posterior.dataset import FORMAT, KIND, make_dataset, make_rest, read_datasets
 from latentuq.posterior.posterior import Posterior
-from latentuq.prior import GenerativePrior
+from latentuq.prior.generative import GenerativePrior
 from latentuq.prior.model_file import load_prior
 from latentuq.problem.files import format_problem, make_problem
 from latentuq.problem.inverse import InverseProblem

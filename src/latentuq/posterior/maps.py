@@ -75,7 +75,9 @@ def map_draws(shape: tuple[int, ...]) -> int:
     return min(_DRAWS, max(_CHUNK, _MOST_NUMBERS // int(np.prod(shape))))
 
 
-def make_maps(key: Key[Array, ""], problem: InverseProblem, us: Float[Array, "n dim"]) -> ImageMaps:
+def make_maps(
+    key: Key[Array, ""], problem: "InverseProblem", us: Float[Array, "n dim"]
+) -> ImageMaps:
     """Makes maps of x from equally weighted draws of u."""
     n = len(us)
     ordered = np.array(draw_images(spread_keys(key, n), problem, us))

@@ -17,7 +17,7 @@ from latentuq.inference.result import Inference, Progress
 from latentuq.inference.target import LogDensity, Residual, Target
 from latentuq.posterior.misfit import judge_fit, measure_chi_squared, predictive_p_value
 from latentuq.posterior.posterior import Posterior
-from latentuq.problem import InverseProblem
+from latentuq.problem.inverse import InverseProblem
 
 
 def solve(

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from latentuq import prior_from
-from latentuq.forward import Blur, Mask
+from latentuq.forward.blur import Blur
+from latentuq.forward.mask import Mask
 from latentuq.likelihood.noise import GaussianNoise
-from latentuq.problem import InverseProblem
+from latentuq.problem.inverse import InverseProblem
 from studies.baselines.cross_coding import Planar, XCoder, cross_coding
 from studies.exact import exact_posterior, linear_prior
 

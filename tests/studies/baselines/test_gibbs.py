@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from latentuq.core.errors import UserError
-from latentuq.forward import Blur, RegionMask
+from latentuq.forward.blur import Blur
+from latentuq.forward.mask import RegionMask
 from linear_vae import DIM, SHAPE, curved_flow, exact_problem, linear_vae, make_problem
 from studies.baselines.gibbs import metropolis_within_gibbs, pseudo_gibbs
 from studies.exact import exact_posterior, linear_prior

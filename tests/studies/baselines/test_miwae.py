@@ -4,7 +4,8 @@ import pytest
 import scipy.stats
 
 from latentuq.core.errors import UserError
-from latentuq.forward import Blur, Mask, RegionMask
+from latentuq.forward.blur import Blur
+from latentuq.forward.mask import Mask, RegionMask
 from linear_vae import DIM, SHAPE, curved_flow, exact_problem, linear_vae, make_problem
 from studies.baselines.miwae import miwae
 from studies.exact import exact_posterior, linear_prior

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 from latentuq.core.errors import UserError
-from latentuq.forward import RegionMask
+from latentuq.forward.mask import RegionMask
 from latentuq.likelihood.noise import GaussianNoise
-from latentuq.problem import InverseProblem
+from latentuq.problem.inverse import InverseProblem
 from studies.baselines.result import pool_evidence
 from studies.baselines.smc import Size, plan_smc, smc
 from studies.exact import exact_posterior, linear_prior

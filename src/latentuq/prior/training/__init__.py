@@ -3,7 +3,3 @@
 Only the configuration is imported here: the rest pulls in optimisers, and commands that merely
 parse flags need none.
 """
-
-from latentuq.prior.training.config import FitConfig, ModelErrorConfig, TrainingConfig
-
-__all__ = ["FitConfig", "ModelErrorConfig", "TrainingConfig"]
