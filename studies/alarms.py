@@ -19,7 +19,7 @@ from latentuq import (
     load_dataset,
     solve,
 )
-from latentuq.calibration.studies import LOOKED_AT, corrupted, unseen_images
+from latentuq.calibration.run import LOOKED_AT, corrupted, unseen_images
 from latentuq.calibration.summary import Rows, is_unreliable
 from latentuq.core.cells import Cells, job, run_cells
 from latentuq.forward.mask import RegionMask

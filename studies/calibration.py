@@ -12,7 +12,7 @@ from jaxtyping import Array, Key
 
 from latentuq import GenerativePrior, UserError, solve
 from latentuq.calibration.measure import DRAWS
-from latentuq.calibration.studies import (
+from latentuq.calibration.run import (
     KINDS,
     Case,
     Infer,

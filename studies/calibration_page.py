@@ -9,8 +9,8 @@ import numpy as np
 
 from latentuq import UserError
 from latentuq.calibration.measure import BINS
+from latentuq.calibration.run import KINDS, Study
 from latentuq.calibration.statistics import Reliability
-from latentuq.calibration.studies import KINDS, Study
 from latentuq.calibration.summary import (
     Rows,
     check_uniformity,

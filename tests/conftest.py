@@ -1,10 +1,12 @@
 """Small priors and images that many tests share."""
 
 import atexit
+import ctypes
 import gc
 import os
 import shutil
 import signal
+import sys
 import tempfile
 from pathlib import Path
 
@@ -50,6 +52,8 @@ def _forget_compiled_programs():
         compilation._programs.clear()
         jax.clear_caches()
         gc.collect()
+        if sys.platform == "linux":  # The C library keeps freed memory for itself until told.
+            ctypes.CDLL(None).malloc_trim(0)
 
 
 def blobs(seed: int, n: int, shape: tuple[int, int]) -> np.ndarray:

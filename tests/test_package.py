@@ -12,7 +12,7 @@ import pytest
 import typer
 
 import latentuq
-from latentuq.cli.app import app as latentuq_app
+from latentuq.cli.commands import app as latentuq_app
 from studies.__main__ import app as studies_app
 
 ROOT = Path(__file__).parents[1]

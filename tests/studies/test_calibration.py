@@ -6,7 +6,7 @@ import pytest
 
 import latentuq as lu
 from latentuq.calibration.measure import DRAWS, Truth, measure_draws
-from latentuq.calibration.studies import Case, Study
+from latentuq.calibration.run import Case, Study
 from latentuq.core.errors import UserError
 from studies.calibration import METHODS, run_calibration
 from studies.exact import exact_posterior, linear_prior

@@ -25,7 +25,7 @@ def main() -> NoReturn:
     try:
         with insisting():
             # An interrupt may come while this imports JAX.
-            from latentuq.cli.app import app
+            from latentuq.cli.commands import app
 
             code = app(prog_name="latentuq", standalone_mode=False)
     except UserError as error:

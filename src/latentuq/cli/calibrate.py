@@ -28,7 +28,7 @@ def calibrate(
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
     """Solve problems with known answers; each is saved as it finishes, a second call continues."""
-    from latentuq.calibration.studies import Study, default_model_error, run_study
+    from latentuq.calibration.run import Study, default_model_error, run_study
     from latentuq.calibration.summary import describe
     from latentuq.prior.model_file import load_prior
 

@@ -306,6 +306,6 @@ def _build(table: Table) -> Operator:
         return stack(*map(_compose, parameters["parts"]))
     if table["kind"] == "quality":
         return Mask(np.asarray(parameters["flags"]) == 0)
-    if isinstance(parameters.get("mask"), str):
+    if table["kind"] == "mask" and isinstance(parameters.get("mask"), str):
         return parse_mask(parameters["mask"])
     return build_operator(table["kind"], parameters)

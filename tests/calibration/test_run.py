@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import latentuq as lu
-from latentuq.calibration import studies
 from latentuq.calibration.classifier import load_classifier
-from latentuq.calibration.studies import (
+from latentuq.calibration.run import (
     Study,
     blank_problem,
+    corrupted,
     make_cases,
     run_study,
     unseen_images,
@@ -116,7 +116,7 @@ def test_simulated_cases_come_from_the_model(prior):
 def test_noise_differs_from_image_to_image(prior):
     base = blank_problem(prior, "masknoise05")
     x = np.zeros((28, 28), np.float32)
-    first, second = (studies.corrupted(jax.random.key(seed), base, x) for seed in (0, 1))
+    first, second = (corrupted(jax.random.key(seed), base, x) for seed in (0, 1))
     assert float(jnp.nanstd(first - second)) == pytest.approx(0.5 * np.sqrt(2), rel=0.1)
     assert np.isnan(first[:, 14:]).all()
 
