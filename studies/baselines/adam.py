@@ -26,7 +26,7 @@ from studies.baselines.timing import Timer
 
 LEARNING_RATES = (0.1, 0.01, 0.001)
 STEPS = (10000, 5000, 3000)
-"""As published with solidmask."""
+"""The learning rates that the paper published for solidmask."""
 SHORT_STEPS = (1100, 400, 100)
 """As published where the recipe is timed against SVI, on masknoise05."""
 

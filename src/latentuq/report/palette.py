@@ -7,7 +7,7 @@ from jaxtyping import Float, UInt8
 MODES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 """Okabe and Ito's palette: one colour for each mode, the heaviest first."""
 OTHER = "#8a8a8a"
-"""For what belongs to no mode that is shown."""
+"""The colour of what belongs to no mode that is shown."""
 MISSING = (150, 175, 205)
 """Where there are no data: neither black nor white nor a shade between."""
 
