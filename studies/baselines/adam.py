@@ -26,9 +26,9 @@ from studies.baselines.timing import Timer
 
 LEARNING_RATES = (0.1, 0.01, 0.001)
 STEPS = (10000, 5000, 3000)
-"""The learning rates that the paper published for solidmask."""
+"""The numbers of steps at each learning rate, as published for solidmask."""
 SHORT_STEPS = (1100, 400, 100)
-"""As published where the recipe is timed against SVI, on masknoise05."""
+"""The numbers of steps where the paper times the recipe against SVI, on masknoise05."""
 
 
 def adam_recipe(
