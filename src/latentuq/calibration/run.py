@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,6 +16,7 @@ from jaxtyping import Array, Float, Key
 
 from latentuq.calibration.measure import DRAWS, Truth, measure_draws
 from latentuq.core.cells import Cells, commit, job, run_cells
+from latentuq.core.compilation import bounded_jit
 from latentuq.core.errors import UserError
 from latentuq.core.files import atomic_path, make_folder
 from latentuq.likelihood.noise import GaussianNoise
@@ -219,12 +219,12 @@ def corrupted(
     return jnp.where(base.observed, y, jnp.nan)
 
 
-@eqx.filter_jit
+@bounded_jit
 def _simulate(key, base):
     return base.simulate(key)
 
 
-@eqx.filter_jit
+@bounded_jit
 def _log_density_at_zero(problem):
     return problem.log_density(jnp.zeros(problem.dim))
 
