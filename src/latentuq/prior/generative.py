@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, cast
 
 import equinox as eqx
@@ -19,7 +20,7 @@ from latentuq.prior.vae import Decoder, Encoder
 
 @dataclasses.dataclass(frozen=True)
 class Card:
-    """What is known about a prior besides its numbers: name, metrics, how it was made.
+    """What is known about a prior besides its numbers: name, metrics, how it was made, its file.
 
     It rides along in the static part of compiled functions, so it is compared by name and checksum
     alone: a model that is loaded twice compiles nothing twice.
@@ -29,6 +30,7 @@ class Card:
     metrics: Mapping[str, Any] = dataclasses.field(default_factory=dict, compare=False)
     training: Mapping[str, Any] = dataclasses.field(default_factory=dict, compare=False)
     checksum: str = ""
+    path: Path | None = dataclasses.field(default=None, compare=False)
 
 
 class GenerativePrior(eqx.Module):
