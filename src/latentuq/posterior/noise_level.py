@@ -55,7 +55,10 @@ class NoiseLevel(NamedTuple):
 
     def __str__(self) -> str:
         if self.is_bound:
-            return f"about {self.high:.2g} or less: none at all explains the data as well"
+            return (
+                f"{self.std:.2g} is assumed, because no noise at all explains the data as well: the"
+                " generator's own error hides it, so give it if you know it"
+            )
         return f"{self.std:.3g} ({self.low:.3g} to {self.high:.3g})"
 
 

@@ -82,18 +82,18 @@ def _check_range(
     low, high = float(values[shown].min()), float(values[shown].max())
     level = None if noise is None else float(np.median(np.asarray(noise.std)))
     taken = f"black is taken to be {scaling.offset:.6g} and white {scaling.white:.6g}"
+    beyond = max(-low, high - 1) - _SPREAD * min(level or 0.0, _ASKED_IN_NOISE)
+    raw = observation.raw[shown]
+    text = f"{name} has values from {observation.show(raw.min(), raw.max())}, but {taken}"
+    if beyond > (_ASKED_IN_NOISE if level is None else _ASKED):
+        _ask(observation, text)
     if level is not None and level > _ASKED_IN_NOISE:
         raise UserError(
             f"The noise of {level * scaling.step:.4g} is {level:.3g} times as large as the range of"
             f" the image ({taken}), so that nothing can be seen: give the noise in the units of"
             f" {name}, or say what black and white are with --offset and --scale."
         )
-    beyond = max(-low, high - 1) - _SPREAD * (level or 0.0)
-    raw = observation.raw[shown]
-    text = f"{name} has values from {observation.show(raw.min(), raw.max())}, but {taken}"
-    if beyond > (_ASKED_IN_NOISE if level is None else _ASKED):
-        _ask(observation, text)
-    elif level is not None and beyond > _NOTICED:
+    if level is not None and beyond > _NOTICED:
         explained = f"a noise of {level * scaling.step:.3g}" if level else "no noise"
         warnings.warn(f"{text}; {explained} does not explain that.", stacklevel=3)
     elif low < high < _FAINT and (level is None or level < high - low):
