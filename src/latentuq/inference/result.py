@@ -9,6 +9,8 @@ import jax
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from latentuq.core.arrays import to_device
+from latentuq.core.modules import with_fields
 from latentuq.inference.importance import WeightedDraws
 from latentuq.inference.mixture import Defensive
 from latentuq.inference.target import Counts
@@ -150,3 +152,21 @@ class Inference(eqx.Module):
     def map_index(self) -> int:
         """The index of the deepest mode."""
         return int(jax.numpy.argmax(self.log_densities))
+
+    def shifted(self, constant: float) -> "Inference":
+        """The answer for a log density that is larger by a constant."""
+
+        def shift(values: Array | np.ndarray) -> Array:
+            return to_device(np.asarray(values) + constant)
+
+        draws, search = self.draws, self.search
+        return with_fields(
+            self,
+            log_densities=shift(self.log_densities),
+            draws=with_fields(
+                draws,
+                log_densities=shift(draws.log_densities),
+                log_evidence=shift(draws.log_evidence),
+            ),
+            search=with_fields(search, log_densities=shift(search.log_densities)),
+        )

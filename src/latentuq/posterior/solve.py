@@ -40,7 +40,9 @@ def solve(
     # A problem's functions fit by construction.
     density = problem.density
     target = Target(density.log_density, problem.dim, density.residual, trusted=True)
-    return make_posterior(read_key(key), _infer(key, target, budget, progress), problem)
+    inference = _infer(key, target, budget, progress)
+    inference = inference.shifted(-float(problem.likelihood.log_units))
+    return make_posterior(read_key(key), inference, problem)
 
 
 def solve_density(
