@@ -110,7 +110,7 @@ def reconstruct(
             stages.say("Estimating the noise.")
             problem, level = _estimate(noise_key, problem)
             stages.end("noise")
-        stages.say("Searching for modes (a first run compiles, some 15 seconds).")
+        stages.say("Searching for modes.")
         post = solve(solve_key, problem, budget=request.budget, progress=stages.follow)
         post = stamp(post, request.command, request.seed)
         stages.end("certify")

@@ -16,12 +16,16 @@ from latentuq.inference.mixture import Defensive
 from latentuq.inference.target import Counts
 from latentuq.inference.verdict import Verdict
 
+COMPILING = "compiling"
+"""The stage of a message that says why nothing is found for a while."""
+
 
 class Progress(NamedTuple):
     """A partial answer.
 
     Attributes:
-        stage: "map", "modes", "fitted" or "certified".
+        stage: "map", "modes", "fitted" or "certified"; or "compiling", once and at any time, if
+            programs have to be compiled.
         message: One sentence for people.
         modes: The modes that were found so far; in the stage "map" the deepest alone.
         weights: The weights of these modes; None if they are not known yet.
