@@ -1,6 +1,9 @@
 """Data of any units: the same problem in units of one, exactly."""
 
 import dataclasses
+import subprocess
+import sys
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +11,7 @@ import numpy as np
 import pytest
 
 import latentuq as lu
+from latentuq.core.errors import UserError
 from latentuq.forward.blur import Blur
 from latentuq.forward.downsample import Downsample
 from latentuq.forward.gain import Gain
@@ -15,6 +19,7 @@ from latentuq.forward.mask import RandomMask
 from latentuq.forward.matrix import Matrix
 from latentuq.forward.operator import Operator, to_matrix
 from latentuq.forward.stacked import stack
+from latentuq.likelihood.data import dense_memory
 from latentuq.likelihood.noise import GaussianNoise
 from latentuq.prior.model_error import ModelError
 from latentuq.problem.inverse import InverseProblem
@@ -148,3 +153,48 @@ def test_posteriors_in_all_units_are_the_same(unit):
     assert abs(other.log_evidence - exact.log_evidence) < 4 * other.log_evidence_error + 1e-3
     assert one.verdict.reliable == other.verdict.reliable
     assert other.log_prob(exact.mean) == pytest.approx(float(one.log_prob(exact.mean)), abs=2e-3)
+
+
+def large_problem(side: int) -> InverseProblem:
+    shape = (side, side)
+    prior = lu.prior_from(lambda u: jnp.full(shape, u[0]), 1, shape, 0.1)
+    return InverseProblem(prior, Blur(2.0, size=5), GaussianNoise(0.1), np.zeros(shape))
+
+
+def test_a_blur_that_memory_cannot_hold_is_refused_at_once(monkeypatch):
+    with pytest.raises(UserError, match=r"16384 data would take about 12 GB.*limit is 8 GB"):
+        large_problem(128)
+    monkeypatch.setenv("LATENTUQ_MEMORY", "0.06")
+    with pytest.raises(UserError, match=r"limit is 0\.06 GB; crop"):
+        large_problem(32)
+    monkeypatch.setenv("LATENTUQ_MEMORY", "0.2")
+    large_problem(32)
+    monkeypatch.setenv("LATENTUQ_MEMORY", "much")
+    with pytest.raises(UserError, match="a number of GB, not 'much'"):
+        large_problem(8)
+
+
+PEAK = """
+import sys
+sys.path.insert(0, TESTS)
+from test_data import large_problem, resident
+large_problem(8)
+before = resident("VmRSS:")
+large_problem(48)
+print(resident("VmHWM:") - before)
+"""
+
+
+def resident(name: str) -> float:
+    """The GB of memory of this process, as the kernel counts them."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(float(line.split()[1]) * 1024e-9 for line in lines if line.startswith(name))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="Asks the Linux kernel.")
+def test_the_estimate_of_memory_is_what_it_takes():
+    # In a process of its own: the peak of this one is that of other tests.
+    script = PEAK.replace("TESTS", repr(str(Path(__file__).parent)))
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert float(run.stdout) == pytest.approx(dense_memory(48**2, 48**2, 48**2), rel=0.3)

@@ -1,5 +1,6 @@
 """The data as a likelihood sees them: flattened, of about size one, with few kinds of A."""
 
+import os
 from typing import Self
 
 import equinox as eqx
@@ -10,6 +11,7 @@ from jaxtyping import Array, Bool, Float
 
 from latentuq.core.arrays import to_device
 from latentuq.core.compilation import bounded_jit
+from latentuq.core.errors import UserError
 from latentuq.forward.gain import Gain
 from latentuq.forward.matrix import Matrix
 from latentuq.forward.operator import Operator, to_matrix, transpose
@@ -21,6 +23,10 @@ from latentuq.prior.model_error import ModelError
 SMALLEST_RELATIVE_STD = 1e-5
 # The powers of two that float32 holds together with their inverses.
 _LARGEST_EXPONENT = 126
+
+# The GB that a problem may take, and those of the compiled programs that make it.
+_MOST_MEMORY = 8.0
+_PROGRAMS = 0.05
 
 _FLOAT = np.dtype(np.float32)
 
@@ -74,6 +80,9 @@ def arrange_data(
     """Flattens the data, measures them, and chooses the kind of A, so that C is factored cheaply.
 
     The operator is bound, and y is NaN where nothing is observed.
+
+    Raises:
+        UserError: The data mix pixels, and more of them than memory allows.
     """
     if operator.disjoint and noise.factor is None:
         factors = operator.pixel_factors()
@@ -93,10 +102,37 @@ def arrange_data(
             total = data.noise.variance((y.size,)) + variance
             if is_regular(total, scale, np.asarray(data.counted)):
                 return data
+    _check_memory(y.size, int(np.prod(operator.input_shape or ())), int(np.sum(~np.isnan(y))))
     matrix = to_matrix(operator)
     units = _measure(np.sum(np.abs(matrix), axis=1).reshape(y.shape), noise)
-    forward = Matrix(matrix / units.reshape(-1, 1)).bind(operator.input_shape or ())
+    matrix /= units.reshape(-1, 1)
+    forward = Matrix(matrix).bind(operator.input_shape or ())
     return _in_units(forward, noise, y, units)
+
+
+def dense_memory(data: int, pixels: int, observed: int) -> float:
+    """Estimates the GB at the peak of making a problem whose data mix pixels.
+
+    While A is made explicit, all its rows are there in float64, twice, and in float32, twice; while
+    C is factored, A in float32, the observed rows in float64, and C with three of its factors.
+    """
+    explicit = 25 * data * pixels
+    factored = 4 * data * pixels + 8 * observed * pixels + 32 * observed**2
+    return _PROGRAMS + max(explicit, factored) / 1e9
+
+
+def _check_memory(data: int, pixels: int, observed: int) -> None:
+    needed, given = dense_memory(data, pixels, observed), os.environ.get("LATENTUQ_MEMORY")
+    try:
+        limit = _MOST_MEMORY if given is None else float(given)
+    except ValueError:
+        raise UserError(f"LATENTUQ_MEMORY is a number of GB, not {given!r}.") from None
+    if not needed <= limit:
+        raise UserError(
+            f"Data that mix {pixels} pixels need dense matrices: {data} data would take about"
+            f" {needed:.2g} GB, and the limit is {limit:g} GB; crop the image, use a prior of"
+            " smaller images, or set LATENTUQ_MEMORY to the GB that may be used."
+        )
 
 
 def _measure(reach: Float[np.ndarray, "*data"], noise: GaussianNoise) -> Float[np.ndarray, "*data"]:

@@ -53,18 +53,21 @@ class GaussianLikelihood(Likelihood):
         Raises:
             UserError: C is singular to working precision.
         """
-        plain = factor(data, model_error)
-        error = model_error.inflated(plain.dominated)
-        used = plain if error is model_error else factor(data, error)
+        used = factor(data, model_error)
+        dominated, model_variance = used.dominated, used.model_variance
+        error = model_error.inflated(dominated)
+        if error is not model_error:
+            del used  # Its matrices may be large.
+            used = factor(data, error)
         counted = np.asarray(data.counted)
         constant = -0.5 * (used.log_det + np.count_nonzero(counted) * LOG_TWO_PI)
         log_units = np.sum(np.log(np.asarray(data.units, np.float64)[counted]))
         self.data, self.error, self.image_error = data, error, model_error
         self.whitening, self.whitened_data = used.whitening, used.whitened_data
         self.log_normalisation = to_device(constant, np.dtype(np.float32))
-        self.model_variance = to_device(plain.model_variance, np.dtype(np.float32))
+        self.model_variance = to_device(model_variance, np.dtype(np.float32))
         self.log_units = to_device(log_units, np.dtype(np.float32))
-        self.dominated = to_device(plain.dominated, np.dtype(np.float32))
+        self.dominated = to_device(dominated, np.dtype(np.float32))
 
     def residual(self, image: Float[Array, "*shape"]) -> Float[Array, " rows"]:
         return self._whitened_gap(image)
