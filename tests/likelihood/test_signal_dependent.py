@@ -1,7 +1,5 @@
 """The likelihood of an error that depends on what the generator shows, against its formula."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -119,24 +117,6 @@ def test_the_gain_of_mnist_is_nearly_a_polynomial():
     fitted = np.polynomial.chebyshev.chebval(knots, fit_squared_gain(error))
     # A twentieth of the largest squared gain, 4.9; near black the floor is larger than that.
     assert np.max(np.abs(fitted - np.asarray(error.gain) ** 2)) < 0.25
-
-
-def wrapped(prior: GenerativePrior) -> GenerativePrior:
-    """The same prior with a decoder that cannot be narrowed to some pixels."""
-    return dataclasses.replace(prior, decoder=lambda z, decoder=prior.decoder: decoder(z))
-
-
-@pytest.mark.parametrize("noise", [0.0, 0.1])
-def test_whole_images_and_narrowed_ones_have_the_same_density(noise):
-    narrowed = make_problem(Mask(MASK), noise)
-    whole = InverseProblem(
-        wrapped(narrowed.prior), narrowed.operator, narrowed.noise, np.nan_to_num(narrowed.y)
-    )
-    assert narrowed.density.prior.shape != SHAPE
-    assert whole.density.prior.shape == SHAPE
-    u = jnp.ones(DIM)
-    np.testing.assert_allclose(whole.log_density(u), narrowed.log_density(u), rtol=1e-5)
-    assert np.all(np.isfinite(jax.grad(whole.log_density)(u)))
 
 
 def test_one_hidden_pixel_of_noiseless_data():

@@ -113,7 +113,7 @@ def reconstruct(
             problem, level = _estimate(noise_key, problem)
             level = level.scaled(observation.scaling.step)
             stages.end("noise")
-        stages.say("Searching for modes (a first run compiles, some 15 seconds).")
+        stages.say("Searching for modes.")
         post = solve(solve_key, problem, budget=request.budget, progress=stages.follow)
         post = stamp(post, request.command, request.seed)
         stages.end("certify")

@@ -9,17 +9,23 @@ import jax
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from latentuq.core.arrays import to_device
+from latentuq.core.modules import with_fields
 from latentuq.inference.importance import WeightedDraws
 from latentuq.inference.mixture import Defensive
 from latentuq.inference.target import Counts
 from latentuq.inference.verdict import Verdict
+
+COMPILING = "compiling"
+"""The stage of a message that says why nothing is found for a while."""
 
 
 class Progress(NamedTuple):
     """A partial answer.
 
     Attributes:
-        stage: "map", "modes", "fitted" or "certified".
+        stage: "map", "modes", "fitted" or "certified"; or "compiling", once and at any time, if
+            programs have to be compiled.
         message: One sentence for people.
         modes: The modes that were found so far; in the stage "map" the deepest alone.
         weights: The weights of these modes; None if they are not known yet.
@@ -150,3 +156,21 @@ class Inference(eqx.Module):
     def map_index(self) -> int:
         """The index of the deepest mode."""
         return int(jax.numpy.argmax(self.log_densities))
+
+    def shifted(self, constant: float) -> "Inference":
+        """The answer for a log density that is larger by a constant."""
+
+        def shift(values: Array | np.ndarray) -> Array:
+            return to_device(np.asarray(values) + constant)
+
+        draws, search = self.draws, self.search
+        return with_fields(
+            self,
+            log_densities=shift(self.log_densities),
+            draws=with_fields(
+                draws,
+                log_densities=shift(draws.log_densities),
+                log_evidence=shift(draws.log_evidence),
+            ),
+            search=with_fields(search, log_densities=shift(search.log_densities)),
+        )

@@ -1,6 +1,7 @@
 """The whole inference on one problem, or on any log density."""
 
 import dataclasses
+import time
 from collections.abc import Callable
 
 import equinox
@@ -10,10 +11,12 @@ import numpy as np
 from jaxtyping import Array, Key
 
 import latentuq
+from latentuq.core.arrays import to_device
+from latentuq.core.compilation import compile_clock
 from latentuq.core.errors import UserError
 from latentuq.core.randomness import read_key
 from latentuq.inference.engine import infer
-from latentuq.inference.result import Inference, Progress
+from latentuq.inference.result import COMPILING, Inference, Progress
 from latentuq.inference.target import LogDensity, Residual, Target
 from latentuq.posterior.misfit import judge_fit, measure_chi_squared, predictive_p_value
 from latentuq.posterior.posterior import Posterior
@@ -40,7 +43,9 @@ def solve(
     # A problem's functions fit by construction.
     density = problem.density
     target = Target(density.log_density, problem.dim, density.residual, trusted=True)
-    return make_posterior(read_key(key), _infer(key, target, budget, progress), problem)
+    inference = _infer(key, target, budget, progress)
+    inference = inference.shifted(-float(problem.likelihood.log_units))
+    return make_posterior(read_key(key), inference, problem)
 
 
 def solve_density(
@@ -106,7 +111,16 @@ def _infer(
     if progress is not None and not callable(progress):
         raise UserError(f"progress must be a function, not {progress!r}.")
     infer_key, _ = jax.random.split(read_key(key))
-    return infer(infer_key, target, budget=budget, progress=progress)
+    started = time.perf_counter()
+
+    def tell() -> None:
+        if progress is not None:
+            message = "Compiling for problems of this kind; later runs load what is compiled now."
+            none, seconds = to_device(np.zeros((0, target.dim))), time.perf_counter() - started
+            progress(Progress(COMPILING, message, none, None, seconds))
+
+    with compile_clock().watch(tell):
+        return infer(infer_key, target, budget=budget, progress=progress)
 
 
 def _versions() -> dict[str, str]:

@@ -3,19 +3,18 @@
 import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Key
 
 from latentuq.core.errors import UserError
 from latentuq.data.scaling import Scaling
 from latentuq.prior.flow import Flow
 from latentuq.prior.model_error import ModelError
-from latentuq.prior.vae import Decoder, Encoder
+from latentuq.prior.vae import Encoder
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,20 +75,6 @@ class GenerativePrior(eqx.Module):
             return images
         errors = jax.vmap(self.model_error.sample)(jax.random.split(error_key, n))
         return images + self.model_error.gain_at(images) * errors
-
-    def narrowed(self, pixels: Int[np.ndarray, " n"]) -> "GenerativePrior | None":
-        """The prior of some of the flattened pixels; None if its decoder makes all or none.
-
-        It has neither encoder nor further model errors.
-        """
-        # A decoder of another type may make something else of the same network.
-        if type(self.decoder) is not Decoder:
-            return None
-        decoder = cast(Decoder, self.decoder).narrowed(pixels)
-        error = self.model_error.narrowed(pixels)
-        return GenerativePrior(
-            decoder, self.flow, error, {}, None, self.dim, decoder.shape, self.scaling, self.card
-        )
 
     def encode(
         self, x: Float[Array, "*batch_and_shape"]
