@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import Protocol
 
 from latentuq.core.errors import UserError
 
@@ -18,6 +18,10 @@ VARIABLE = "LATENTUQ_MAX_BYTES"
 
 _CHUNK = 2**20
 _LONGEST_REASON = 300
+
+
+class _Stream(Protocol):
+    def read(self, size: int, /) -> bytes: ...
 
 
 def read_path(path: object) -> Path:
@@ -89,7 +93,7 @@ def check_size(size: int, name: str, many: bool = False) -> None:
         )
 
 
-def read_limited(file: IO[bytes], name: str, many: bool = False) -> bytes:
+def read_limited(file: _Stream, name: str, many: bool = False) -> bytes:
     """Reads a stream to its end, but refuses one that unpacks to more than is allowed."""
     content = bytearray()
     while chunk := file.read(_CHUNK):
