@@ -34,7 +34,7 @@ def read_path(path: object) -> Path:
     try:
         found.exists()
     except OSError as error:
-        raise UserError(f"{found} cannot be used: {reason(error)}.") from None
+        raise UserError(f"{str(found)[:80]} cannot be used: {reason(error)}.") from None
     return found
 
 

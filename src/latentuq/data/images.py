@@ -200,7 +200,8 @@ def _pillow_image(path: Path) -> Iterator[Any]:
 
     limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
     try:
-        with Image.open(path, formats=_PILLOW_FORMATS) as image:
+        # As a stream: by its name, Pillow maps a plain TIFF to memory and forgets that it is turned.
+        with path.open("rb") as file, Image.open(file, formats=_PILLOW_FORMATS) as image:
             yield image
     finally:
         Image.MAX_IMAGE_PIXELS = limit

@@ -147,7 +147,7 @@ class Specification:
             raise UserError("A problem needs at least one [[operator]] and a [noise] table.")
         if _count(operators) > MOST_OPERATORS:
             raise UserError(
-                f"The problem has more than {MOST_OPERATORS} operators: one matrix can stand for all."
+                f"The problem has more than {MOST_OPERATORS} operators: give one matrix instead."
             )
         if len(noise) != 1 or not set(noise) <= set(_NOISES):
             given = ", ".join(noise) or "none"
