@@ -126,9 +126,7 @@ def test_lost_bits_of_colour_are_mentioned(tmp_path):
     header = struct.pack(">IIBBBBB", columns, rows, 16, 2, 0, 0, 0)
     parts = chunk(b"IHDR", header), chunk(b"IDAT", zlib.compress(lines)), chunk(b"IEND", b"")
     (tmp_path / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(parts))
-    with pytest.warns(
-        UserWarning, match=r"16 bits per colour, of which 8|reduced to grey"
-    ) as notes:
+    with pytest.warns(UserWarning, match=r"16 bits per colour|reduced to grey") as notes:
         read_image(tmp_path / "a.png")
     assert len(notes) == 2
 

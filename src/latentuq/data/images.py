@@ -200,7 +200,7 @@ def _pillow_image(path: Path) -> Iterator[Any]:
 
     limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
     try:
-        # As a stream: by its name, Pillow maps a plain TIFF to memory and forgets that it is turned.
+        # By its name Pillow would map a plain TIFF to memory, and forget that it is turned.
         with path.open("rb") as file, Image.open(file, formats=_PILLOW_FORMATS) as image:
             yield image
     finally:
