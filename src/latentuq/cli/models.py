@@ -77,7 +77,7 @@ def format_value(key: str, value: Any) -> str:
         return "-"
     if key == "shape" and isinstance(value, list):
         return " x ".join(map(str, value))
-    if key == "train_seconds" and isinstance(value, int | float):
+    if key == "train_seconds" and isinstance(value, float):
         return f"{value / 60:.1f} min"
     if isinstance(value, float):
         return f"{value:.1f}" if "elbo" in key and abs(value) >= 1 else f"{value:.3f}"
