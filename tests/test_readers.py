@@ -293,7 +293,7 @@ ODD = st.one_of(
     st.floats(-3, 9),
     st.text(max_size=8),
     st.lists(st.integers(-3, 99) | st.text(max_size=3), max_size=4),
-    st.just({"a": 1}),
+    st.fixed_dictionaries({"a": st.just(1)}),
     st.recursive(st.just([1.0]), lambda inner: st.lists(inner, max_size=2), max_leaves=4),
 )
 PARAMETERS = {
