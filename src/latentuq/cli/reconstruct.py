@@ -18,7 +18,8 @@ def reconstruct(
         str,
         typer.Argument(
             metavar="IMAGE",
-            help="The observation: png, tif, npy, npz or fits (file.fits[1] chooses an extension)."
+            help="The observation: png, jpg, webp, tif, npy, npz, fits or fits.gz (file.fits[1]"
+            " chooses an extension, file.tif[0] a page)."
             " NaN marks missing pixels; whole numbers are scaled to [0, 1], colour to grey.",
         ),
     ],
