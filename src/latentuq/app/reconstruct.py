@@ -16,6 +16,7 @@ from latentuq.core.errors import UserError
 from latentuq.core.files import staged_folder
 from latentuq.data.observation import Observation
 from latentuq.likelihood.noise import GaussianNoise
+from latentuq.posterior.file import check_samples
 from latentuq.posterior.noise_level import NoiseLevel, estimate_noise
 from latentuq.posterior.posterior import Posterior
 from latentuq.posterior.solve import solve
@@ -98,6 +99,7 @@ def reconstruct(
     stages = Stages(progress, started)
     with staged_folder(request.folder, request.force, FILES) as staged:
         prior = _load_prior(request)
+        check_samples(request.samples, prior)
         keys = jax.random.split(jax.random.key(request.seed), 4)
         data_key, noise_key, solve_key, report_key = keys
         with _noting() as notes:

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import jax
 
 from latentuq.core.errors import UserError
+from latentuq.core.files import clear_unfinished, exclusive
+from latentuq.core.reading import read_path
 from latentuq.data.image_sets import read_images
 from latentuq.prior.model_file import save_prior
 from latentuq.prior.training.checkpoint import Checkpoints
@@ -47,7 +49,7 @@ def train(request: TrainingRequest, on_progress: OnProgress) -> dict[str, Any]:
         request: What is to be trained.
         on_progress: Called with the name of the stage and how far it has come.
     """
-    output, settings = request.output, request.settings
+    output = read_path(request.output)
     if not output.parent.is_dir():
         raise UserError(f"The folder {output.parent} does not exist; create it first.")
     # Now, not after an hour of training.
@@ -55,11 +57,19 @@ def train(request: TrainingRequest, on_progress: OnProgress) -> dict[str, Any]:
         raise UserError(f"The folder {output.parent} cannot be written.")
     if output.is_dir():
         raise UserError(f"{output} is a folder; -o names the model file to write.")
+    with exclusive(output):
+        return _train(request._replace(output=output), on_progress)
+
+
+def _train(request: TrainingRequest, on_progress: OnProgress) -> dict[str, Any]:
+    output, settings = request.output, request.settings
     if output.exists() and not request.force:
         raise UserError(f"{output} exists; --force overwrites it.")
     images = read_images(request.data)
     identity = {"config": dataclasses.asdict(settings), "data": images.checksum}
     checkpoint = output.with_name(output.name + ".checkpoint")
+    for file in (output, checkpoint):
+        clear_unfinished(file)
     checkpoints = Checkpoints(checkpoint, identity, request.checkpoint_seconds)
     if request.resume:
         checkpoints.find()

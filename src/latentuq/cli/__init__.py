@@ -1,5 +1,6 @@
 """The `latentuq` command."""
 
+import io
 import os
 import signal
 import sys
@@ -9,6 +10,8 @@ from typing import Any, NoReturn, cast
 
 from latentuq.cli.interrupts import insisting
 from latentuq.core.errors import UserError
+from latentuq.core.reading import reason
+from latentuq.core.text import printable
 
 STARTED = time.perf_counter()
 """When the command was called."""
@@ -20,7 +23,10 @@ def main() -> NoReturn:
 
     # The class of all complaints about flags and arguments; typer does not export it by name.
     usage_error = cast(type[Exception], typer.BadParameter.__base__)
-    warnings.formatwarning = lambda message, *_, **__: f"latentuq: {message}\n"
+    # Names of files that are not UTF-8 are printed too.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    warnings.formatwarning = lambda message, *_, **__: f"latentuq: {printable(str(message))}\n"
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         with insisting():
@@ -40,6 +46,10 @@ def main() -> NoReturn:
         code = 130
     except BrokenPipeError:
         sys.exit(141)
+    except OSError as error:
+        _fail(f"{error.filename or 'A file'} cannot be read or written: {reason(error)}.", 2)
+    except UnicodeEncodeError as error:
+        _fail(f"The name {error.object[:200]} is not UTF-8, which files of text need.", 2)
     except MemoryError:
         _fail("There is not enough memory for this; use fewer or smaller images.", 2)
     if code == 130:
@@ -55,4 +65,4 @@ def _fail(message: str, code: int) -> NoReturn:
 
 
 def _say(message: str) -> None:
-    print(f"latentuq: {message}", file=sys.stderr, flush=True)
+    print(f"latentuq: {printable(message)}", file=sys.stderr, flush=True)

@@ -16,8 +16,8 @@ def problem(
     data: Annotated[
         str,
         typer.Argument(
-            help="The observation: png, tif, npy, npz or fits (file.fits[1] chooses an extension),"
-            " read as by latentuq reconstruct."
+            help="The observation: png, jpg, webp, tif, npy, npz, fits or fits.gz, read as by"
+            " latentuq reconstruct."
         ),
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="The .toml file to write.")],

@@ -14,13 +14,15 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
+from latentuq.core.text import printable
+
 if TYPE_CHECKING:
     from latentuq.app.progress import Event
 
 
 def this_command() -> str:
     """The command as it was typed, for reports."""
-    return shlex.join(["latentuq", *sys.argv[1:]])
+    return printable(shlex.join(["latentuq", *sys.argv[1:]]))
 
 
 class Bar:

@@ -18,8 +18,9 @@ def reconstruct(
         str,
         typer.Argument(
             metavar="IMAGE",
-            help="The observation: png, tif, npy, npz or fits (file.fits[1] chooses an extension)."
-            " NaN marks missing pixels; colour is reduced to grey.",
+            help="The observation: png, jpg, webp, tif, npy, npz, fits or fits.gz (file.fits[1]"
+            " chooses an extension, file.tif[0] a page). NaN marks missing pixels; colour is"
+            " reduced to grey.",
         ),
     ],
     output: Annotated[

@@ -241,9 +241,11 @@ class Posterior:
                 the group `posterior`, which `arviz.from_netcdf` reads; 0 for none.
         """
         from latentuq.posterior.dataset import make_samples
-        from latentuq.posterior.file import write_posterior
+        from latentuq.posterior.file import check_samples, write_posterior
 
         drawn = None
+        if self.problem is not None:
+            check_samples(samples, self.problem.prior)
         if samples and self._has_draws:
             _, _, samples_key = jax.random.split(self.key, 3)
             u_key, image_key = jax.random.split(samples_key)
