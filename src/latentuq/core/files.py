@@ -59,7 +59,7 @@ def staged_folder(
         UserError: `path` is not empty and force was not given, or cannot be written.
     """
     if path.is_dir() and any(path.iterdir()) and not force:
-        raise UserError(f"{path} exists and is not empty; --force writes to it all the same.")
+        raise UserError(f"{path} exists and is not empty; --force (force=True) writes to it.")
     # In the folder, or else in the nearest that exists: a rename must not cross file systems.
     whole = path.absolute()
     home = next(each for each in (whole, *whole.parents) if each.exists())
