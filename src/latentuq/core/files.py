@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+from latentuq.core.cleaning import cleaning
 from latentuq.core.errors import UserError
 
 
@@ -30,15 +31,16 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
         raise UserError(f"Cannot write {target}: the folder {target.parent} does not exist.")
     if target.is_dir():
         raise UserError(f"Cannot write {target}: it is a folder.")
-    try:
-        with _explaining(target, beside):
-            yield beside
-            with beside.open("rb+") as file:
-                os.fsync(file.fileno())
-            os.replace(beside, target)
-    finally:
+
+    def clean() -> None:
         with contextlib.suppress(OSError):
             beside.unlink(missing_ok=True)
+
+    with cleaning(clean), _explaining(target, beside):
+        yield beside
+        with beside.open("rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(beside, target)
 
 
 @contextlib.contextmanager
@@ -66,13 +68,10 @@ def staged_folder(
     if not home.is_dir():
         raise UserError(f"Cannot write to {path}: {home} is a file, not a folder.")
     beside = home / f".{whole.name}.{secrets.token_hex(4)}"
-    try:
-        with _explaining(path, beside):
-            beside.mkdir()
-            yield beside
-            _settle(beside, path, replaced)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
+    with cleaning(lambda: shutil.rmtree(beside, ignore_errors=True)), _explaining(path, beside):
+        beside.mkdir()
+        yield beside
+        _settle(beside, path, replaced)
 
 
 @contextlib.contextmanager

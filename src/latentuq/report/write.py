@@ -17,6 +17,7 @@ from latentuq.forward.downsample import Downsample
 from latentuq.forward.gain import Gain
 from latentuq.forward.mask import Mask, RandomMask, RegionMask
 from latentuq.forward.operator import Composed, Operator
+from latentuq.inference.causes import Standing
 from latentuq.posterior.posterior import Posterior
 from latentuq.report.content import Content
 from latentuq.report.figures import FIGURES, save_figure, true_minus
@@ -99,7 +100,10 @@ def write_summary(folder: Path, facts: dict[str, Any]) -> None:
 def summarise(post: Posterior, content: Content) -> dict[str, Any]:
     """The numbers of a report."""
     d = post.diagnostics
+    bad = [each.cause for each in post.verdict.reasons if each.cause.standing is Standing.BAD]
     facts: dict[str, Any] = {
+        "status": post.verdict.word,
+        "reasons": [cause.name for cause in bad],
         "verdict": post.verdict.to_json(),
         "log_evidence": post.log_evidence,
         "log_evidence_error": post.log_evidence_error,
