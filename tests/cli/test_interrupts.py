@@ -10,6 +10,7 @@ import time
 import numpy as np
 import pytest
 
+from latentuq.cli.interrupts import ending_soon
 from latentuq.prior.model_file import save_prior
 
 # A command whose work is `work()`, inside a block that must be cleaned up.
@@ -87,9 +88,25 @@ def test_an_interrupt_ends_the_command_and_leaves_nothing(tmp_path, work, number
     )
     word = "Interrupted" if number == signal.SIGINT else "Terminated"
     assert done.returncode == 128 + number, done.stderr
-    assert done.stderr.splitlines()[-1] == f"latentuq: {word}."
+    assert done.stderr == f"latentuq: {word}.\n"
     assert time.monotonic() - started < 20
     assert not list(tmp_path.iterdir())
+
+
+def test_other_ignored_errors_are_shown(monkeypatch):
+    seen = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda each: seen.append(each.exc_type))
+    handlers = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
+
+    class Careless:
+        def __del__(self):
+            raise ValueError
+
+    with ending_soon():
+        Careless()
+    assert seen == [ValueError]
+    assert handlers == [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
+    assert signal.set_wakeup_fd(-1) == -1
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +146,7 @@ def test_commands_end_soon_under_load(files, command, number):
             process.send_signal(number)
             _, err = process.communicate()
             assert process.returncode == 128 + number, err
-            assert time.monotonic() - sent < 15, "a few seconds, on a machine that is busy"
+            assert time.monotonic() - sent < 8, "a few seconds, on a machine that is busy"
             assert err.splitlines()[-1].startswith("latentuq: "), err
             assert "free()" not in err
             assert "Traceback" not in err

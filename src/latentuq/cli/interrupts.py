@@ -7,14 +7,15 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from latentuq.core.cleaning import clean_now
 
 # Seconds that the main thread has to clean up by itself.
 _GRACE = 1.5
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_SHOW_CURSOR = "\x1b[?25h"
+# For terminals: erase the line of progress, and show the cursor again.
+_RESET = "\r\x1b[2K\x1b[?25h"
 
 _received: list[int] = []
 _ending = threading.Lock()
@@ -35,11 +36,19 @@ def ending_soon() -> Iterator[None]:
     _received.clear()
     handlers = {number: signal.signal(number, _interrupt) for number in _SIGNALS}
     before = signal.set_wakeup_fd(mouth.fileno(), warn_on_full_buffer=False)
+    complain = sys.unraisablehook
+
+    def complain_of_others(ignored: Any) -> None:
+        if not issubclass(ignored.exc_type, KeyboardInterrupt):
+            complain(ignored)
+
+    sys.unraisablehook = complain_of_others
     threading.Thread(target=_watch, args=(ears, left), daemon=True).start()
     try:
         yield
     finally:
         left.set()
+        sys.unraisablehook = complain
         signal.set_wakeup_fd(before)
         for number, handler in handlers.items():
             signal.signal(number, handler)
@@ -59,7 +68,7 @@ def end_interrupted() -> NoReturn:
     number = _received[0]
     with _ending:  # Whoever comes second waits here until the process is gone.
         if sys.stderr.isatty():
-            print(_SHOW_CURSOR, end="", file=sys.stderr)
+            print(_RESET, end="", file=sys.stderr)
         text = "Terminated." if number == signal.SIGTERM else "Interrupted."
         print(f"latentuq: {text}", file=sys.stderr, flush=True)
         os._exit(128 + number)
