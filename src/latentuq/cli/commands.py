@@ -8,7 +8,11 @@ from latentuq import __version__
 from latentuq.cli import calibrate, data, demo, models, problem, reconstruct, train
 from latentuq.core.reading import MOST_BYTES, VARIABLE
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 app.add_typer(data.app, name="data")
 app.command()(train.train)
 app.command()(models.models)

@@ -20,8 +20,12 @@ def problem(
             " latentuq reconstruct."
         ),
     ],
-    output: Annotated[Path, typer.Option("-o", "--output", help="The .toml file to write.")],
-    model: Annotated[str, typer.Option(help="Embedded model or model file.")] = "mnist",
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FILE", help="The .toml file to write.")
+    ],
+    model: Annotated[
+        str, typer.Option(metavar="NAME|FILE", help="Embedded model or model file.")
+    ] = "mnist",
     flags: dict[str, Any],
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+from latentuq.core.cleaning import cleaning
 from latentuq.core.errors import UserError
 from latentuq.core.reading import read_path, reason
 
@@ -37,15 +38,16 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
         raise UserError(f"Cannot write {target}: the folder {target.parent} does not exist.")
     if target.is_dir():
         raise UserError(f"Cannot write {target}: it is a folder.")
-    try:
-        with _explaining(target, beside):
-            yield beside
-            with beside.open("rb+") as file:
-                os.fsync(file.fileno())
-            os.replace(beside, target)
-    finally:
+
+    def clean() -> None:
         with contextlib.suppress(OSError):
             beside.unlink(missing_ok=True)
+
+    with cleaning(clean), _explaining(target, beside):
+        yield beside
+        with beside.open("rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(beside, target)
 
 
 @contextlib.contextmanager
@@ -77,17 +79,14 @@ def staged_folder(
             raise UserError(f"{path} exists and is not empty; --force writes to it all the same.")
         if target.exists() and not target.is_dir():
             raise UserError(f"Cannot write to {path}: {target} is a file, not a folder.")
-        try:
-            with _explaining(target, new):
-                new.mkdir()
-                yield new
-                if target.is_dir():
-                    _take_over(target, new, replaced)
-                    os.rename(target, old)
-                os.rename(new, target)
-        finally:
-            # What was set aside comes back, unless the new folder is in place.
-            _clear(target, new, old)
+        # What was set aside comes back, unless the new folder is in place.
+        with cleaning(lambda: _clear(target, new, old)), _explaining(target, new):
+            new.mkdir()
+            yield new
+            if target.is_dir():
+                _take_over(target, new, replaced)
+                os.rename(target, old)
+            os.rename(new, target)
 
 
 @contextlib.contextmanager
@@ -104,10 +103,9 @@ def exclusive(path: Path) -> Iterator[None]:
     with _explaining(path, lock):
         handle = _open_locked(lock, path)
     try:
-        yield
+        with cleaning(lambda: lock.unlink(missing_ok=True)):
+            yield
     finally:
-        with contextlib.suppress(OSError):
-            lock.unlink()
         os.close(handle)
 
 
@@ -156,14 +154,15 @@ def _parents_of(target: Path) -> Iterator[None]:
     present = next(each for each in target.parents if each.exists())
     if not present.is_dir():
         raise UserError(f"Cannot write to {target}: {present} is a file, not a folder.")
-    make_folder(target.parent)
-    try:
-        yield
-    except BaseException:
+
+    def remove_empty() -> None:
         for each in missing:
             with contextlib.suppress(OSError):
                 each.rmdir()
-        raise
+
+    make_folder(target.parent)
+    with cleaning(remove_empty):
+        yield
 
 
 def _clear(target: Path, new: Path, old: Path) -> None:

@@ -68,7 +68,7 @@ def read_images(path: str | os.PathLike[str]) -> ImageSet:
         return ImageSet(known.train_images, known.test_images, BYTES, checksum, source)
     found = read_path(source)
     if found.is_dir():
-        files = sorted(file for file in found.iterdir() if _is_image(file))
+        files = image_files(found)
         idx = {idx_name(file.name): file for file in found.iterdir()}
         if not files and TRAIN_IMAGES in idx:
             test = read_idx(idx[TEST_IMAGES]) if TEST_IMAGES in idx else None
@@ -91,6 +91,11 @@ def read_images(path: str | os.PathLike[str]) -> ImageSet:
         f"{source} is not a dataset ({' or '.join(PUBLICATIONS)}), a .npz, .npy or IDX file, "
         "or a folder of images."
     )
+
+
+def image_files(folder: Path) -> list[Path]:
+    """The images that lie in a folder, in the order of their names."""
+    return sorted(file for file in folder.iterdir() if _is_image(file))
 
 
 def _is_image(file: Path) -> bool:

@@ -52,7 +52,7 @@ def write_posterior(
     """Writes one netCDF file, aside first and then renamed into place."""
     path = read_path(path)
     if path.exists() and not force:
-        raise UserError(f"{path} exists and would be overwritten; force allows it.")
+        raise UserError(f"{path} exists and would be overwritten; force=True allows it.")
     root = make_dataset(post)
     stored = None
     if post.problem is not None:

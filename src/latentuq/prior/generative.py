@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
@@ -15,6 +15,9 @@ from latentuq.data.scaling import Scaling
 from latentuq.prior.flow import Flow
 from latentuq.prior.model_error import ModelError
 from latentuq.prior.vae import Encoder
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,6 +78,25 @@ class GenerativePrior(eqx.Module):
             return images
         errors = jax.vmap(self.model_error.sample)(jax.random.split(error_key, n))
         return images + self.model_error.gain_at(images) * errors
+
+    def plot(self, n: int = 24, key: Key[Array, ""] | None = None) -> "Figure":
+        """Draws a sheet of n samples, model error included; notebooks show it.
+
+        Args:
+            n: The number of samples.
+            key: The randomness of the samples; always the same by default.
+        """
+        from latentuq.report.notebook import plot_prior
+
+        return plot_prior(self, n, key)
+
+    def save(self, path: str | Path, force: bool = False) -> None:
+        """Writes a model file for `load_prior`; one that exists is replaced only with `force`."""
+        from latentuq.prior.model_file import save_prior
+
+        if Path(path).exists() and not force:
+            raise UserError(f"{path} exists and would be overwritten; force=True allows it.")
+        save_prior(path, self)
 
     def encode(
         self, x: Float[Array, "*batch_and_shape"]

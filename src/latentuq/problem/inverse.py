@@ -21,6 +21,7 @@ from latentuq.likelihood.likelihood import Likelihood
 from latentuq.likelihood.noise import GaussianNoise
 from latentuq.prior.generative import GenerativePrior
 from latentuq.problem.explain import explain, show_size
+from latentuq.problem.parts import Parts, join_data, join_noise
 
 _LOG_TWO_PI = float(np.log(2 * np.pi))
 
@@ -82,7 +83,11 @@ class InverseProblem(eqx.Module):
     likelihood: Likelihood
 
     def __init__(
-        self, prior: GenerativePrior, operator: Operator, noise: GaussianNoise, y: ArrayLike
+        self,
+        prior: GenerativePrior,
+        operator: Operator,
+        noise: GaussianNoise | Parts,
+        y: ArrayLike | Parts,
     ):
         """States the problem.
 
@@ -90,15 +95,17 @@ class InverseProblem(eqx.Module):
             prior: A trained prior or `prior_from`.
             operator: What the instrument does; masked pixels are not data.
             noise: The noise of the instrument; 0 is allowed where the data have another error.
-            y: The data; NaN marks missing ones.
+                For a stack also a list with the noise or the standard deviation of each part.
+            y: The data; NaN marks missing ones. For a stack also a list with the data of each part.
 
         Raises:
             UserError: Shapes do not match, data are infinite, or the noise is too small.
         """
-        _check_kinds(prior, operator, noise)
+        _check_kinds(prior, operator)
         operator = operator.bind(prior.shape)
+        noise = join_noise(operator, noise)
         noise.check(operator.output_shape)
-        data = _read_data(y, operator)
+        data = _read_data(join_data(operator, y), operator)
         if np.isnan(data).all():
             # Level 4: equinox calls this from two frames of its own.
             warnings.warn("Nothing is observed: the posterior is the prior.", stacklevel=4)
@@ -207,12 +214,8 @@ def observe(
     return operator.apply(jnp.asarray(x)) + noise.sample(key, operator.output_shape)
 
 
-def _check_kinds(prior: object, operator: object, noise: object) -> None:
-    for name, value, kind in (
-        ("prior", prior, GenerativePrior),
-        ("operator", operator, Operator),
-        ("noise", noise, GaussianNoise),
-    ):
+def _check_kinds(prior: object, operator: object) -> None:
+    for name, value, kind in (("prior", prior, GenerativePrior), ("operator", operator, Operator)):
         if not isinstance(value, kind):
             raise UserError(f"The {name} must be of type {kind.__name__}, not {value!r}.")
 

@@ -80,20 +80,30 @@ def wrap(title: str, body: str) -> str:
 
 def picture(pixels: UInt8[np.ndarray, "height width 3"], caption: str = "", text: str = "") -> str:
     """An image with its caption; the browser enlarges its pixels."""
+    note = f"<figcaption>{caption}</figcaption>" if caption else ""
+    image = inline_image(encode_png(pixels), text or caption.replace("<br>", ", "))
+    return f"<figure>{image}{note}</figure>"
+
+
+def encode_png(pixels: UInt8[np.ndarray, "height width 3"]) -> bytes:
+    """Pixels as the bytes of a PNG file."""
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, "PNG", optimize=True)
-    source = base64.b64encode(buffer.getvalue()).decode()
-    alt = html.escape(text or caption.replace("<br>", ", "))
-    image = f'<img src="data:image/png;base64,{source}" alt="{alt}">'
-    note = f"<figcaption>{caption}</figcaption>" if caption else ""
-    return f"<figure>{image}{note}</figure>"
+    return buffer.getvalue()
+
+
+def inline_image(png: bytes, text: str, style: str = "") -> str:
+    """The element of an image that is part of the page; `text` is for those who do not see it."""
+    source = base64.b64encode(png).decode()
+    styled = f' style="{style}"' if style else ""
+    return f'<img src="data:image/png;base64,{source}" alt="{html.escape(text)}"{styled}>'
 
 
 def overview_pictures(content: Content) -> list[str]:
     """The panels of the overview with their captions."""
     return [
         picture(panel.pixels, "<br>".join(filter(None, (panel.name, panel.note))))
-        for panel in overview_panels(content)
+        for panel in overview_panels(content.overview, heat_range(content))
     ]
 
 
