@@ -8,7 +8,7 @@ from latentuq.inference.verdict import Mark, Reason, Verdict
 from latentuq.posterior.judge import WORST_FIT, judge_fit
 from latentuq.posterior.learned import Learned
 from latentuq.posterior.likeness import Likeness, Usual
-from latentuq.posterior.misfit import Fit
+from latentuq.posterior.misfit import Fit, Prominences
 
 DATA = 200
 SHAPE = (10, 40)
@@ -17,12 +17,13 @@ SOUND = Fit(
     p_value=0.5,
     unexplained=0.1,
     usual_unexplained=0.1,
+    brightest=2.0,
     scatter=3.0,
     noise_ratio=1.0,
     noise_level=0.2,
     neighbours=0.1,
     surprises=np.linspace(0, 3, DATA),
-    company=np.full(DATA, 2.0),
+    prominences=Prominences(np.zeros(DATA), np.full(DATA, 0.1), images=0.2),
     places=2 * np.arange(DATA),
     likeness=ALIKE,
     usual=Usual(factor_spread=0.15, correlation=0.6),
@@ -36,8 +37,12 @@ def judge(learned=TAUGHT, inflated=False, **changes):
 
 def wild(*numbers):
     surprises = SOUND.surprises.copy()
-    surprises[list(numbers)] = 9.0
+    surprises[list(numbers)] = 15.0
     return surprises
+
+
+def standing_out(prominence):
+    return SOUND.prominences._replace(data=np.where(np.arange(DATA) == 30, prominence, 0.0))
 
 
 @pytest.mark.parametrize(
@@ -65,8 +70,10 @@ def wild(*numbers):
         ({"surprises": wild(7)}, [Cause.WILD_DATA]),
         ({"surprises": wild(7), "p_value": 0.0}, [Cause.WILD_DATA]),
         ({"surprises": wild(*range(50))}, [Cause.FITS]),
-        ({"surprises": wild(7), "company": np.full(DATA, 5.0)}, [Cause.FITS]),
-        ({"surprises": 2 * wild(7), "company": np.full(DATA, np.inf)}, [Cause.WILD_DATA]),
+        ({"prominences": standing_out(0.6)}, [Cause.FITS]),
+        ({"prominences": standing_out(0.8)}, [Cause.WILD_DATA]),
+        ({"brightest": 0.4}, [Cause.BLANK]),
+        ({"brightest": 0.4, "prominences": standing_out(0.8)}, [Cause.WILD_DATA, Cause.BLANK]),
         ({"learned": Learned(0.2, 0.99)}, [Cause.NOTHING_LEARNED]),
         ({"learned": Learned(0.2, 0.5)}, [Cause.FITS]),
         ({"learned": Learned(5.0, 1.2)}, [Cause.FITS]),
@@ -87,21 +94,24 @@ def test_without_data_nothing_is_compared():
 def test_wild_data_are_told_by_row_and_column():
     mark = judge(surprises=wild(30))
     assert mark.sentence.endswith("makes: row 1, column 20.")
-    assert "1 of the data are up to 9.0 standard deviations" in mark.details
+    assert "1 in number" in mark.details
+    assert judge(prominences=standing_out(0.8)).sentence == mark.sentence
 
 
 def test_many_wild_data_are_counted():
     mark = judge_fit(
         SOUND._replace(
-            surprises=np.append(np.zeros(995), [9.0] * 5),
-            company=np.zeros(1000),
+            surprises=np.append(np.zeros(995), [15.0] * 5),
+            prominences=Prominences(np.zeros(1000), np.ones(1000), 0.0),
             places=np.arange(1000),
         ),
         TAUGHT,
         (10, 100),
         False,
     )
-    assert mark.sentence.endswith("row 9, column 95; row 9, column 96; row 9, column 97; and 2 more.")
+    assert mark.sentence.endswith(
+        "row 9, column 95; row 9, column 96; row 9, column 97; and 2 more."
+    )
 
 
 def test_data_of_another_shape_are_told_by_their_place():

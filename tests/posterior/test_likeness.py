@@ -46,5 +46,7 @@ def test_what_is_usual_is_seen_on_images_of_the_bank(bank):
 
 
 def test_one_datum_has_no_picture():
-    usual = Bank(np.random.default_rng(0).normal(size=(16, 1)), np.ones(1), np.ones(1)).usual(np.ones(1))
+    usual = Bank(np.random.default_rng(0).normal(size=(16, 1)), np.ones(1), np.ones(1)).usual(
+        np.ones(1)
+    )
     assert np.isinf(usual.factor_spread)

@@ -8,7 +8,7 @@ import latentuq as lu
 from exact_posteriors import make_problem, solve_exactly
 from latentuq.inference.causes import Cause
 from latentuq.posterior.judge import WORST_FIT
-from latentuq.posterior.misfit import measure_fit
+from latentuq.posterior.misfit import _prominence, measure_fit
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +88,20 @@ def test_a_wild_datum_is_the_greatest_surprise(measured):
     fit, sound = measured(strike), measured(lambda y: y)
     assert fit.places[np.argmax(fit.surprises)] == 17
     assert fit.surprises.max() > 6 > 4 > sound.surprises.max()
+    assert fit.places[np.argmax(fit.prominences.data)] == 17
+    assert fit.prominences.data.max() > 2 * sound.prominences.data.max()
+
+
+def test_a_datum_stands_out_if_it_is_above_or_below_all_its_neighbours():
+    values = np.zeros((2, 12))
+    values[0, 5], values[1, 5] = 3.0, -2.0
+    values[:, 6] = 1.0
+    found = _prominence(values, np.arange(12), (3, 4))
+    assert found[0, 5] == 2.0
+    assert found[1, 5] == 2.0
+    assert np.count_nonzero(found) == 3  # In the second image the neighbour stands out as well.
+    hidden = np.delete(np.arange(12), 9)
+    assert not np.any(_prominence(values[:, hidden], hidden, (3, 4))[0])
 
 
 def test_what_the_generator_cannot_make_is_unexplained(measured):

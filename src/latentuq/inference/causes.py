@@ -139,8 +139,8 @@ class Cause(enum.Enum):
         " it, so its scale seems to be wrong",
         "the picture is about {factor:.3g} times as bright as images of the prior that look like"
         " it, usual are {low:.2g} to {high:.2g} times; its black lies at about {offset:.2g}",
-        "Check the scale of the data: divided by about {factor:.2g}, with black at 0, they look like"
-        " the prior's images (latentuq reconstruct --scale and --offset).",
+        "Check the scale of the data: divided by about {factor:.2g}, with black at 0, they look"
+        " like the prior's images (latentuq reconstruct --scale and --offset).",
     )
     NOISE_TOO_SMALL = (
         Standing.BAD,
@@ -159,15 +159,24 @@ class Cause(enum.Enum):
     WILD_DATA = (
         Standing.BAD,
         "single data are far from anything that the model makes: {places}",
-        "{count:.0f} of the data are up to {largest:.1f} standard deviations from their predictions"
-        " (limit {limit:.1f}): {places}",
+        "single data, {count:.0f} in number, are up to {excess:.1f} times as far from their"
+        " predictions, or from all their neighbours, as allowed: {places}",
         "If these are defects, as hot pixels are, mark them as missing (a mask, or NaN).",
+    )
+    BLANK = (
+        Standing.BAD,
+        "the data show less of a picture than any image of the prior would",
+        "what the data show beyond the noise has {brightest:.2g} times the variance of the faintest"
+        " of many images of the prior, limit {limit:.2g}",
+        "Check that the file holds the picture, and the scale of data and noise (latentuq"
+        " reconstruct --scale).",
     )
     NOTHING_LEARNED = (
         Standing.BAD,
         "the data told next to nothing about the image, so the answer is hardly more than what the"
         " prior knew before",
-        "the data tell {information:.2g} nats and leave {variance_left:.0%} of the prior's variance",
+        "the data tell {information:.2g} nats and leave {variance_left:.0%} of the prior's"
+        " variance",
         "Check the noise: if it is as large as the picture, everything is taken for noise (latentuq"
         " reconstruct --noise, --scale).",
         "If it is right, only more or better data help.",

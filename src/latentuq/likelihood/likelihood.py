@@ -37,7 +37,7 @@ class Likelihood(eqx.Module):
 
     @abc.abstractmethod
     def variance(self, image: Float[Array, "*shape"]) -> Float[Array, " rows"]:
-        """The variance of every row of the data, noise and model error, if the generator shows g."""
+        """Computes the variance of every row, noise and model error, if the generator shows g."""
 
     @abc.abstractmethod
     def simulate(

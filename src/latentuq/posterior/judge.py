@@ -28,10 +28,13 @@ _UNLIKE = 0.8
 _INVERTED = 0.2
 # The least variance of the data over that of the noise. Noise that was clipped at black keeps more.
 _SCATTER = 0.25
-# Single data: the chance that any of them is so far off by noise alone, and how many times as far it
-# must be, because real images have strokes that the generator lacks: less far if its neighbours are
-# less than half as far off, which a stroke is not. More than this share are not single.
-_CHANCE, _ALONE, _ANYWHERE, _SINGLE = 0.001, 1.3, 2.5, 0.01
+# A picture that has a smaller part of the variance of the faintest of the prior's images is none.
+_FAINT = 0.5
+# Single data: the chance that any of them is so far off, or stands out so far, by noise alone; how
+# many times as far off it may be, because real images have strokes that the generator lacks; and
+# how many times as far as in images of the prior it may stand out. More than the last share of all
+# data are not single.
+_CHANCE, _FARTHER, _SHARPER, _SINGLE = 0.001, 2.5, 2.5, 0.01
 _MOST_PLACES = 3
 # How much wider than expected most gaps are if the noise was stated too small, and the correlation
 # of neighbouring gaps above which it is no noise.
@@ -53,8 +56,7 @@ def judge_fit(
     """
     if fit is None:
         return Mark((Reason(Cause.NOT_COMPARED),))
-    reasons = [*_judge_noise(fit), *_judge_learned(learned)] or _judge_picture(fit, shape)
-    if reasons:
+    if reasons := [*_judge_noise(fit), *_judge_learned(learned)] or _judge_picture(fit, shape):
         return Mark(tuple(reasons))
     cause = Cause.FITS
     if fit.p_value > _CLOSEST_FIT:
@@ -90,7 +92,9 @@ def _judge_picture(fit: Fit, shape: tuple[int, ...]) -> list[Reason]:
     if fit.p_value < WORST_FIT and fit.noise_ratio > _WIDER and fit.neighbours < _WHITE:
         numbers = {"ratio": fit.noise_ratio, "level": fit.noise_level}
         return [Reason(Cause.NOISE_TOO_SMALL, numbers)]
-    return _judge_single(fit, shape) or general
+    faint = {"brightest": fit.brightest, "limit": _FAINT}
+    blank = [Reason(Cause.BLANK, faint)] if fit.brightest < _FAINT else []
+    return [*_judge_single(fit, shape), *blank] or general
 
 
 def _judge_brightness(fit: Fit) -> list[Reason]:
@@ -111,15 +115,17 @@ def _judge_brightness(fit: Fit) -> list[Reason]:
 
 
 def _judge_single(fit: Fit, shape: tuple[int, ...]) -> list[Reason]:
-    data = len(fit.surprises)
-    alone = fit.company < fit.surprises / 2
-    limits = np.where(alone, _ALONE, _ANYWHERE) * float(norm.isf(_CHANCE / (2 * data)))
-    wild = np.flatnonzero(fit.surprises > limits)
+    data, found = len(fit.surprises), fit.prominences
+    farthest = float(norm.isf(_CHANCE / (2 * data)))
+    # Standard deviations from the prediction, or from the neighbours, over what is allowed.
+    off = fit.surprises / (_FARTHER * farthest)
+    out = found.data / np.maximum(np.hypot(farthest * found.noise, _SHARPER * found.images), 1e-30)
+    excess = np.maximum(off, out)
+    wild = np.flatnonzero(excess > 1)
     if not 0 < len(wild) <= max(_SINGLE * data, 1):
         return []
-    wild = wild[np.argsort(-fit.surprises[wild], kind="stable")]
-    limit = float(limits[wild[0]])
-    numbers = {"count": len(wild), "largest": float(fit.surprises[wild[0]]), "limit": limit}
+    wild = wild[np.argsort(-excess[wild], kind="stable")]
+    numbers = {"count": len(wild), "excess": float(excess[wild[0]])}
     for place, index in enumerate(fit.places[wild[:_MOST_PLACES]]):
         axes = np.unravel_index(index, shape)
         numbers |= {f"place_{place}_{axis}": float(each) for axis, each in enumerate(axes)}

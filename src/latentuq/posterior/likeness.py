@@ -48,6 +48,7 @@ class Bank:
 
     Attributes:
         signal: The mean variance of these images, summed over the data.
+        least: The least variance of these images.
         faintest: The variance of a picture that is next to none.
     """
 
@@ -71,6 +72,7 @@ class Bank:
         self._squares = np.sum(self._centred**2, axis=1)
         self._seen = self._squares > _FAINTEST * np.median(self._squares)
         self.signal = float(np.mean(self._squares))
+        self.least = float(np.min(self._squares))
         self.faintest = max(_FAINTEST * self.signal, 1e-30)
 
     def centre(self, y: Float[np.ndarray, " data"]) -> Float[np.ndarray, " data"]:

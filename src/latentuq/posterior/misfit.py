@@ -30,6 +30,20 @@ _ERRORS = 2.0
 _MEDIAN = 0.6745
 
 
+class Prominences(NamedTuple):
+    """How far single data stand out above, or below, all their neighbours.
+
+    Attributes:
+        data: How far each datum does.
+        noise: The standard deviation of each datum's noise.
+        images: How far any datum does in images of the prior, without noise.
+    """
+
+    data: Float[np.ndarray, " data"]
+    noise: Float[np.ndarray, " data"]
+    images: float
+
+
 class Fit(NamedTuple):
     """How the data compare with what the model predicts of them.
 
@@ -39,12 +53,14 @@ class Fit(NamedTuple):
         unexplained: The share of the picture's variance, beyond that of the noise, that draws of
             the posterior leave over; two standard errors of the noise are taken off.
         usual_unexplained: The same share for images of the prior: that of the generator's error.
+        brightest: The largest variance that the picture may have, over the smallest one of images
+            of the prior.
         scatter: The variance of the data over that of the noise.
         noise_ratio: The spread of most gaps between data and prediction over what it should be.
         noise_level: The standard deviation of noise that would make the gaps as wide as they are.
         neighbours: The correlation of the gaps of neighbouring data; zero for white noise.
         surprises: How many standard deviations each datum is from its prediction.
-        company: The largest surprise among the neighbours of each datum, infinite if one is missing.
+        prominences: How far each datum stands out from its neighbours.
         places: The place of each of these data in the flattened data.
         likeness: The picture beside those of the prior; None if it does not stand out of the noise.
         usual: The same for images of the prior.
@@ -53,12 +69,13 @@ class Fit(NamedTuple):
     p_value: float
     unexplained: float
     usual_unexplained: float
+    brightest: float
     scatter: float
     noise_ratio: float
     noise_level: float
     neighbours: float
     surprises: Float[np.ndarray, " data"]
-    company: Float[np.ndarray, " data"]
+    prominences: Prominences
     places: Int[np.ndarray, " data"]
     likeness: Likeness | None
     usual: Usual
@@ -88,7 +105,8 @@ def measure_fit(inference: Inference, problem: InverseProblem) -> Fit | None:
     weights = 1 / (noise + np.mean(model))
     flat = problem.operator.apply(jnp.ones(problem.prior.shape, problem.y.dtype))
     places = np.asarray(data.places)[counted]
-    images = Bank(_predict(problem, bank)[0], np.ravel(flat)[places], np.sqrt(weights))
+    shown, _ = _predict(problem, bank)
+    images = Bank(shown, np.ravel(flat)[places], np.sqrt(weights))
     expected, error = np.sum(weights * noise), np.sqrt(2 * np.sum((weights * noise) ** 2))
     total = np.sum(images.centre(y) ** 2)
     signal = total - expected
@@ -103,12 +121,17 @@ def measure_fit(inference: Inference, problem: InverseProblem) -> Fit | None:
         p_value=_p_value(inference, problem),
         unexplained=float((left - _ERRORS * left_error) / max(signal, error, images.faintest)),
         usual_unexplained=float(model_part / (images.signal + model_part)),
+        brightest=float((signal + _ERRORS * error) / max(images.least, 1e-30)),
         scatter=float(total / expected) if expected > 0 else np.inf,
         noise_ratio=float(ratio),
         noise_level=float(np.sqrt(np.median(noise + max(ratio**2 - 1, 0) * variances))),
         neighbours=_correlate(np.mean(gaps, axis=0), places, problem.y.shape),
         surprises=surprises,
-        company=_company(surprises, places, problem.y.shape),
+        prominences=Prominences(
+            _prominence(y[None], places, problem.y.shape)[0],
+            np.sqrt(noise),
+            float(np.max(_prominence(shown[:_PREDICTED], places, problem.y.shape))),
+        ),
         places=places,
         likeness=images.compare(y, signal) if signal > _ERRORS * error else None,
         usual=images.usual(noise),
@@ -131,16 +154,23 @@ def _correlate(
     return float(np.mean(joint) / np.mean(gaps**2)) if len(joint) else 0.0
 
 
-def _company(
-    surprises: Float[np.ndarray, " data"], places: Int[np.ndarray, " data"], shape: tuple[int, ...]
-) -> Float[np.ndarray, " data"]:
-    """The largest surprise beside each datum, diagonals included."""
-    whole = np.full(np.prod(shape, dtype=int), np.inf)
-    whole[places] = surprises
-    beside = np.ones((3,) * len(shape), bool)
-    beside[(1,) * len(shape)] = False
-    largest = maximum_filter(whole.reshape(shape), footprint=beside, mode="constant", cval=0.0)
-    return np.ravel(largest)[places]
+def _prominence(
+    values: Float[np.ndarray, "n data"], places: Int[np.ndarray, " data"], shape: tuple[int, ...]
+) -> Float[np.ndarray, "n data"]:
+    """How far each datum stands out above, or below, all its neighbours, diagonals included.
+
+    It is zero if it does not, or if a neighbour is missing.
+    """
+    beside = np.ones((1, *(3 for _ in shape)), bool)
+    beside[(0, *(1 for _ in shape))] = False
+    found = np.zeros(values.shape)
+    for signed in (values, -values):
+        whole = np.full((len(values), np.prod(shape, dtype=int)), np.inf)
+        whole[:, places] = signed
+        # At the edges neighbours count twice, a datum never as its own.
+        largest = maximum_filter(whole.reshape(-1, *shape), footprint=beside, mode="mirror")
+        found = np.maximum(found, signed - largest.reshape(whole.shape)[:, places])
+    return found
 
 
 def _p_value(inference: Inference, problem: InverseProblem) -> float:
