@@ -73,6 +73,8 @@ def standing_out(prominence):
         ({"prominences": standing_out(0.6)}, [Cause.FITS]),
         ({"prominences": standing_out(0.8)}, [Cause.WILD_DATA]),
         ({"brightest": 0.4}, [Cause.BLANK]),
+        ({"brightest": 0.4, "scatter": 0.5}, [Cause.NOISE_TOO_LARGE]),
+        ({"scatter": 0.5}, [Cause.FITS]),
         ({"brightest": 0.4, "prominences": standing_out(0.8)}, [Cause.WILD_DATA, Cause.BLANK]),
         ({"learned": Learned(0.2, 0.99)}, [Cause.NOTHING_LEARNED]),
         ({"learned": Learned(0.2, 0.5)}, [Cause.FITS]),

@@ -135,3 +135,55 @@ def test_it_is_saved_with_the_posterior(base, tmp_path):
     loaded = lu.load_posterior(tmp_path / "post.nc", base.prior)
     assert loaded.diagnostics.predictive_p_value == post.diagnostics.predictive_p_value
     assert loaded.verdict == post.verdict
+
+
+@pytest.fixture(scope="module")
+def digits():
+    """Solves whole images under the prior of digits, as they come from a person's own files."""
+    prior = lu.load_prior("mnist")
+    noise = np.random.default_rng(0).normal(size=(28, 28))
+
+    def solve_digit(make, stated=0.1):
+        y = make(np.asarray(lu.load_digits().digit(0), np.float64), noise)
+        problem = lu.InverseProblem(prior, lu.Mask(np.ones((28, 28))), lu.GaussianNoise(stated), y)
+        return lu.solve(jax.random.key(0), problem, budget="preview")
+
+    return solve_digit
+
+
+def _hot(x, noise):
+    y = 0.1 * noise
+    y[5, 7] = 1.0
+    return y
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("make", "stated", "cause", "words"),
+    [
+        (lambda x, noise: x + 0.1 * noise, 0.1, Cause.FITS_BY_DESIGN, ""),
+        (_hot, 0.1, Cause.WILD_DATA, "row 5, column 7"),
+        (lambda x, noise: 0.1 * noise, 0.1, Cause.BLANK, "Check that the file holds the picture"),
+        (lambda x, noise: 3000 * x + 60 * noise, 874.0, Cause.NOTHING_LEARNED, "Check the noise"),
+        (lambda x, noise: 1 - x + 0.1 * noise, 0.1, Cause.INVERTED, "--invert"),
+        (lambda x, noise: (x + 0.1 * noise) / 10, 0.01, Cause.WRONG_SCALE, "divided by about 0."),
+        (lambda x, noise: x + 0.5 * noise, 0.1, Cause.NOISE_TOO_SMALL, "of about 0.5"),
+        (lambda x, noise: x + 0.1 * noise, 1.0, Cause.NOISE_TOO_LARGE, "State less noise"),
+    ],
+    ids=["sound", "hot pixel", "blank", "counts", "inverted", "scale", "small", "large"],
+)
+def test_the_reason_and_its_advice_follow_from_what_is_wrong(digits, make, stated, cause, words):
+    verdict = digits(make, stated).verdict
+    assert verdict.fit.reasons[0].cause is cause
+    assert words in " ".join([verdict.fit.sentence, *verdict.advice])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("factor", "offset"), [(3000.0, 0.0), (0.5, 2.0)])
+def test_scale_and_offset_are_told(digits, factor, offset):
+    post = digits(lambda x, noise: factor * (x + 0.1 * noise) + offset, 0.1 * factor)
+    (reason,) = post.verdict.fit.reasons
+    assert reason.cause is Cause.WRONG_SCALE
+    # Images of the prior that look like this one are brighter or fainter by some 15 %.
+    assert reason.numbers["factor"] == pytest.approx(factor, rel=0.3)
+    assert reason.numbers["offset"] == pytest.approx(offset, abs=0.1 * factor)

@@ -26,8 +26,9 @@ _BRIGHTNESS, _DOUBTFUL_BRIGHTNESS = 3.0, 2.0
 _UNLIKE = 0.8
 # How much better the negative of the picture must look than the picture.
 _INVERTED = 0.2
-# The least variance of the data over that of the noise. Noise that was clipped at black keeps more.
-_SCATTER = 0.25
+# The least variance of the data over that of the noise, and the least one of data that show no
+# picture. Noise that was clipped at black keeps more than the former.
+_SCATTER, _BLANK_SCATTER = 0.25, 0.8
 # A picture that has a smaller part of the variance of the faintest of the prior's images is none.
 _FAINT = 0.5
 # Single data: the chance that any of them is so far off, or stands out so far, by noise alone; how
@@ -38,7 +39,7 @@ _CHANCE, _FARTHER, _SHARPER, _SINGLE = 0.001, 2.5, 2.5, 0.01
 _MOST_PLACES = 3
 # How much wider than expected most gaps are if the noise was stated too small, and the correlation
 # of neighbouring gaps above which it is no noise.
-_WIDER, _WHITE = 1.3, 0.3
+_WIDER, _WHITE = 1.3, 0.4
 # Less information, and more of the prior's variance left, is next to nothing.
 _INFORMATION, _VARIANCE_LEFT = 1.0, 0.9
 
@@ -64,12 +65,18 @@ def judge_fit(
     return Mark((Reason(cause, {"p_value": fit.p_value}),))
 
 
-def _judge_noise(fit: Fit) -> list[Reason]:
-    if fit.scatter >= _SCATTER:
+def _judge_noise(fit: Fit, limit: float = _SCATTER) -> list[Reason]:
+    if fit.scatter >= limit:
         return []
     level = fit.noise_level * np.sqrt(fit.scatter)
-    numbers = {"scatter": fit.scatter, "limit": _SCATTER, "level": float(level)}
+    numbers = {"scatter": fit.scatter, "limit": limit, "level": float(level)}
     return [Reason(Cause.NOISE_TOO_LARGE, numbers)]
+
+
+def _judge_blank(fit: Fit) -> list[Reason]:
+    """Why there is no picture: it may be hidden by noise that was stated too large."""
+    blank = Reason(Cause.BLANK, {"brightest": fit.brightest, "limit": _FAINT})
+    return _judge_noise(fit, _BLANK_SCATTER) or [blank]
 
 
 def _judge_learned(learned: Learned | None) -> list[Reason]:
@@ -87,13 +94,12 @@ def _judge_picture(fit: Fit, shape: tuple[int, ...]) -> list[Reason]:
     unexplained = Reason(Cause.UNEXPLAINED, {"share": fit.unexplained, "limit": limit})
     general = [misfit] if fit.p_value < WORST_FIT else []
     general += [unexplained] if fit.unexplained > limit else []
-    if particular := _judge_brightness(fit):
-        return particular
     if fit.p_value < WORST_FIT and fit.noise_ratio > _WIDER and fit.neighbours < _WHITE:
         numbers = {"ratio": fit.noise_ratio, "level": fit.noise_level}
         return [Reason(Cause.NOISE_TOO_SMALL, numbers)]
-    faint = {"brightest": fit.brightest, "limit": _FAINT}
-    blank = [Reason(Cause.BLANK, faint)] if fit.brightest < _FAINT else []
+    if particular := _judge_brightness(fit):
+        return particular
+    blank = _judge_blank(fit) if fit.brightest < _FAINT else []
     return [*_judge_single(fit, shape), *blank] or general
 
 

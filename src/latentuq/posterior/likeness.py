@@ -9,8 +9,10 @@ from jaxtyping import Float
 # of images which stand for data, to see what is usual.
 _ALIKE = 8
 _TRIED = 64
-# A picture whose variance is a smaller part of the usual one is next to none.
+# A picture whose variance is a smaller part of the usual one is too faint to be compared, or not
+# even there.
 _FAINTEST = 0.05
+_NOTHING = 0.001
 # The share of the prior's images that may be less like the others than what is called alike.
 _LEAST = 0.05
 
@@ -48,7 +50,7 @@ class Bank:
 
     Attributes:
         signal: The mean variance of these images, summed over the data.
-        least: The least variance of these images.
+        least: The least variance of these images; zero if it is next to nothing.
         faintest: The variance of a picture that is next to none.
     """
 
@@ -72,7 +74,8 @@ class Bank:
         self._squares = np.sum(self._centred**2, axis=1)
         self._seen = self._squares > _FAINTEST * np.median(self._squares)
         self.signal = float(np.mean(self._squares))
-        self.least = float(np.min(self._squares))
+        least = float(np.min(self._squares))
+        self.least = least if least > _NOTHING * self.signal else 0.0
         self.faintest = max(_FAINTEST * self.signal, 1e-30)
 
     def centre(self, y: Float[np.ndarray, " data"]) -> Float[np.ndarray, " data"]:

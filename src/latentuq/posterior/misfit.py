@@ -54,7 +54,7 @@ class Fit(NamedTuple):
             the posterior leave over; two standard errors of the noise are taken off.
         usual_unexplained: The same share for images of the prior: that of the generator's error.
         brightest: The largest variance that the picture may have, over the smallest one of images
-            of the prior.
+            of the prior; infinite if some of these show nothing.
         scatter: The variance of the data over that of the noise.
         noise_ratio: The spread of most gaps between data and prediction over what it should be.
         noise_level: The standard deviation of noise that would make the gaps as wide as they are.
@@ -121,7 +121,7 @@ def measure_fit(inference: Inference, problem: InverseProblem) -> Fit | None:
         p_value=_p_value(inference, problem),
         unexplained=float((left - _ERRORS * left_error) / max(signal, error, images.faintest)),
         usual_unexplained=float(model_part / (images.signal + model_part)),
-        brightest=float((signal + _ERRORS * error) / max(images.least, 1e-30)),
+        brightest=float((signal + _ERRORS * error) / images.least) if images.least else np.inf,
         scatter=float(total / expected) if expected > 0 else np.inf,
         noise_ratio=float(ratio),
         noise_level=float(np.sqrt(np.median(noise + max(ratio**2 - 1, 0) * variances))),
