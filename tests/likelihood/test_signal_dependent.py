@@ -80,6 +80,19 @@ def test_log_density_is_the_formula(operator, noise, most_data):
     assert np.all(np.isfinite(jax.jit(jax.hessian(problem.log_density))(u)))
 
 
+def test_the_variance_of_a_datum_is_that_of_noise_and_model_error():
+    problem = make_problem(SCALED, noise=0.1)
+    image = jnp.linspace(0, 1, PIXELS).reshape(SHAPE)
+    factors = np.linspace(0.5, 2, PIXELS)
+    gain = np.interp(np.ravel(image), KNOTS, GAIN**2)
+    expected_variance = 0.1**2 + factors**2 * (gain * STD.ravel() ** 2 + 0.05**2)
+    # Between the knots the gain is a polynomial here, and linear there.
+    np.testing.assert_allclose(problem.likelihood.variance(image), expected_variance, rtol=0.1)
+    plain = make_problem(SCALED, noise=0.1, gain=None)
+    expected_variance = 0.1**2 + factors**2 * STD.ravel() ** 2
+    np.testing.assert_allclose(plain.likelihood.variance(image), expected_variance, rtol=1e-5)
+
+
 def test_other_data_are_those_of_a_new_problem():
     problem = make_problem(Mask(MASK))
     y = np.random.default_rng(1).uniform(size=SHAPE)

@@ -1,6 +1,7 @@
 """What the engine returns: plain values that know nothing of images."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -61,6 +62,9 @@ class Diagnostics:
         reduced_chi_squared: The chi-squared per datum at the deepest mode; None without data.
         predictive_p_value: The chance that the model makes data and u that fit it worse than these
             do, averaged over the posterior; None without data.
+        information: How much the data told about u, in nats: KL(posterior || prior). None where no
+            prior is known.
+        variance_left: The share of the prior's variance of u that the data leave; None likewise.
     """
 
     khat: float
@@ -76,6 +80,19 @@ class Diagnostics:
     seconds: Mapping[str, float] = dataclasses.field(default_factory=dict)
     reduced_chi_squared: float | None = None
     predictive_p_value: float | None = None
+    information: float | None = None
+    variance_left: float | None = None
+
+    @property
+    def learned(self) -> str:
+        """How much the data told, in a sentence; empty where no prior is known."""
+        if self.information is None or self.variance_left is None:
+            return ""
+        return (
+            f"The data leave {100 * self.variance_left:.0f} % of the prior's variance and tell"
+            f" {self.information:.3g} nats: of images that the prior makes, about one in"
+            f" {math.exp(min(self.information, 700)):.2g} remains possible."
+        )
 
     @property
     def course(self) -> str:

@@ -83,6 +83,10 @@ class GaussianLikelihood(Likelihood):
         """
         return jnp.sum(self._whitened_gap(image) ** 2)
 
+    def variance(self, image: Float[Array, "*shape"]) -> Float[Array, " rows"]:
+        """The diagonal of C before any inflation, the same for every image."""
+        return self.data.noise.std**2 + self.model_variance
+
     @property
     def downweighted(self) -> bool:
         return False

@@ -42,6 +42,10 @@ class Likelihood(eqx.Module):
         """Computes a chi-squared: large where the data do not look like what g would give."""
 
     @abc.abstractmethod
+    def variance(self, image: Float[Array, "*shape"]) -> Float[Array, " rows"]:
+        """Computes the variance of every row, noise and model error, if the generator shows g."""
+
+    @abc.abstractmethod
     def simulate(
         self, error_key: Key[Array, ""], noise_key: Key[Array, ""], image: Float[Array, "*shape"]
     ) -> tuple[Float[Array, "*shape"], Float[Array, " rows"]]:

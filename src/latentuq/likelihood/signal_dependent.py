@@ -71,11 +71,14 @@ class SignalDependentLikelihood(GaussianLikelihood):
 
     def residual(self, image: Float[Array, "*shape"]) -> Float[Array, " twice_rows"]:
         """Whitened gaps, then roots of ln v."""
-        variance = self.noise + self.floor + self.signal * self._squared_gain(jnp.ravel(image))
+        variance = self.variance(image)
         excess = jnp.log(variance / (_BELOW * (self.noise + self.floor)))
         gap = self.data.predict(image) - self.data.y
         roots = jnp.sqrt(self.powers)
         return jnp.concatenate([roots * gap / jnp.sqrt(variance), roots * jnp.sqrt(excess)])
+
+    def variance(self, image: Float[Array, "*shape"]) -> Float[Array, " rows"]:
+        return self.noise + self.floor + self.signal * self._squared_gain(jnp.ravel(image))
 
     @property
     def downweighted(self) -> bool:

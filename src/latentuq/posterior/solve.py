@@ -18,7 +18,9 @@ from latentuq.core.randomness import read_key
 from latentuq.inference.engine import infer
 from latentuq.inference.result import COMPILING, Inference, Progress
 from latentuq.inference.target import LogDensity, Residual, Target
-from latentuq.posterior.misfit import judge_fit, measure_chi_squared, predictive_p_value
+from latentuq.posterior.judge import judge_fit
+from latentuq.posterior.learned import measure_learned
+from latentuq.posterior.misfit import measure_chi_squared, measure_fit
 from latentuq.posterior.posterior import Posterior
 from latentuq.problem.inverse import InverseProblem
 
@@ -85,12 +87,16 @@ def make_posterior(key: Key[Array, ""], inference: Inference, problem: InversePr
     chi_squared = measure_chi_squared(problem, np.asarray(inference.modes))
     data = int(np.count_nonzero(problem.observed))
     reduced = float(chi_squared[inference.map_index]) / data if data else None
-    p_value = predictive_p_value(inference, problem) if data else None
+    fit, learned = measure_fit(inference, problem), measure_learned(inference)
     diagnostics = dataclasses.replace(
-        inference.diagnostics, reduced_chi_squared=reduced, predictive_p_value=p_value
+        inference.diagnostics,
+        reduced_chi_squared=reduced,
+        predictive_p_value=None if fit is None else fit.p_value,
+        **({} if learned is None else learned._asdict()),
     )
     inflated = problem.prior.model_error.most_data is not None
-    verdict = dataclasses.replace(inference.verdict, fit=judge_fit(p_value, inflated))
+    mark = judge_fit(fit, learned, problem.y.shape, inflated)
+    verdict = dataclasses.replace(inference.verdict, fit=mark)
     card = problem.prior.card
     return Posterior(
         dataclasses.replace(inference, diagnostics=diagnostics, verdict=verdict),

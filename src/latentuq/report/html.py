@@ -12,6 +12,7 @@ from jaxtyping import UInt8
 from PIL import Image
 
 from latentuq.inference.causes import Standing
+from latentuq.inference.verdict import ANSWERS, QUESTIONS
 from latentuq.posterior.posterior import Posterior
 from latentuq.posterior.summary import DOWNWEIGHTED
 from latentuq.report.content import Content
@@ -27,11 +28,6 @@ from latentuq.report.figures import (
 from latentuq.report.palette import grey_pixels, heat_pixels, mode_colour
 
 _SYMBOLS = {Standing.OK: "✓", Standing.BAD: "✗", Standing.UNKNOWN: "?"}
-_QUESTIONS = {
-    "computed": "Is the answer computed well?",
-    "fit": "Do the data fit the model?",
-    "prior": "Has the prior been checked?",
-}
 # Draws from which the spread within a mode is hardly understated.
 _ENOUGH = 12
 
@@ -125,16 +121,18 @@ def _overview(content: Content, remarks: Sequence[str]) -> str:
 def _headline(post: Posterior) -> str:
     verdict = post.verdict
     marks = "".join(
-        f'<li class="{mark.standing}"><b>{_QUESTIONS[name]}</b>'
-        f" <em>{_SYMBOLS[mark.standing]} {mark.standing}</em>"
+        f'<li class="{mark.standing}"><b>{QUESTIONS[name]}</b>'
+        f" <em>{_SYMBOLS[mark.standing]} {ANSWERS[mark.standing].lower()}</em>"
         f"<span>{html.escape(mark.sentence)}</span></li>"
         for name, mark in verdict.marks.items()
     )
     items = "".join(f"<li>{html.escape(each)}</li>" for each in verdict.advice)
     advice = f"<p>What to try:</p><ul>{items}</ul>" if items else ""
     return (
-        f'<div class="verdict {verdict.word}"><strong>{verdict.word}</strong>'
-        f'<ul class="marks">{marks}</ul>{advice}</div>'
+        f'<div class="verdict {verdict.word}"><p><strong>{verdict.word}</strong>'
+        f"{html.escape(str(verdict).removeprefix(verdict.word))}</p>"
+        f'<ul class="marks">{marks}</ul>{advice}'
+        f"<p>{html.escape(post.diagnostics.learned)}</p></div>"
     )
 
 
@@ -244,7 +242,7 @@ def _certificate(post: Posterior) -> str:
         for name, mark in post.verdict.marks.items()
     }
     return (
-        f"<p>{html.escape(str(post.verdict))}</p><p>{html.escape(d.course)}</p>"
+        f"<p>{html.escape(d.course)}</p>"
         f"<details><summary>The numbers</summary>{_table(marks | numbers)}</details>"
     )
 

@@ -126,6 +126,9 @@ def summarise(post: Posterior, content: Content) -> dict[str, Any]:
         "new_basin_chance": d.new_basin_chance,
         "reduced_chi_squared": d.reduced_chi_squared,
         "predictive_p_value": d.predictive_p_value,
+        "information": d.information,
+        "variance_left": d.variance_left,
+        "learned": d.learned,
         "forward_equivalents": d.forward_equivalents,
         **post.provenance,
     }
