@@ -146,15 +146,15 @@ class Cause(enum.Enum):
         Standing.BAD,
         "the data scatter more than the stated noise allows",
         "most data are {ratio:.1f} times as far from their predictions as they should be",
-        "State more noise: a standard deviation of about {level:.2g} (latentuq reconstruct --noise"
-        " auto estimates it).",
+        "State more noise: a standard deviation of about {level:.2g}, where white is 1 (latentuq"
+        " reconstruct --noise {level:.1%}, or --noise auto to estimate it).",
     )
     NOISE_TOO_LARGE = (
         Standing.BAD,
         "the data vary less than the stated noise alone would make them",
         "the variance of the data is {scatter:.2g} times that of the noise, limit {limit:.2g}",
-        "State less noise: its standard deviation is below {level:.2g}; or check whether data and"
-        " noise have the same scale.",
+        "State less noise: its standard deviation is below {level:.2g}, where white is 1 (latentuq"
+        " reconstruct --noise {level:.1%}); or check whether data and noise have the same scale.",
     )
     WILD_DATA = (
         Standing.BAD,

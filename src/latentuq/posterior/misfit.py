@@ -96,17 +96,17 @@ def measure_fit(inference: Inference, problem: InverseProblem) -> Fit | None:
     chosen = systematic_index(generator, log_weights, _PREDICTED)
     bank = generator.standard_normal((_BANK, problem.dim))
     predicted, variance = _predict(problem, np.asarray(inference.draws.draws)[chosen])
-    data = problem.density.likelihood.data
-    counted = np.asarray(data.counted)
-    y = np.asarray(data.y, np.float64)[counted]
-    noise = data.noise.variance(counted.shape)[counted]
-    model = np.asarray(problem.density.likelihood.model_variance, np.float64)[counted]
+    data = problem.likelihood.data
+    counted, units = np.asarray(data.counted), _units(problem)
+    y = np.asarray(data.y, np.float64)[counted] * units
+    noise = data.noise.variance(counted.shape)[counted] * units**2
+    model = np.asarray(problem.likelihood.model_variance, np.float64)[counted] * units**2
     # Noisier data count less; where the noise is the same everywhere, all count alike.
     weights = 1 / (noise + np.mean(model))
-    flat = problem.operator.apply(jnp.ones(problem.prior.shape, problem.y.dtype))
-    places = np.asarray(data.places)[counted]
+    flat = np.asarray(data.predict(jnp.ones(problem.prior.shape)), np.float64)[counted] * units
+    places = np.flatnonzero(counted)
     shown, _ = _predict(problem, bank)
-    images = Bank(shown, np.ravel(flat)[places], np.sqrt(weights))
+    images = Bank(shown, flat, np.sqrt(weights))
     expected, error = np.sum(weights * noise), np.sqrt(2 * np.sum((weights * noise) ** 2))
     total = np.sum(images.centre(y) ** 2)
     signal = total - expected
@@ -124,7 +124,8 @@ def measure_fit(inference: Inference, problem: InverseProblem) -> Fit | None:
         brightest=float((signal + _ERRORS * error) / images.least) if images.least else np.inf,
         scatter=float(total / expected) if expected > 0 else np.inf,
         noise_ratio=float(ratio),
-        noise_level=float(np.sqrt(np.median(noise + max(ratio**2 - 1, 0) * variances))),
+        noise_level=_common_unit(problem)
+        * float(np.sqrt(np.median(noise + max(ratio**2 - 1, 0) * variances))),
         neighbours=_correlate(np.mean(gaps, axis=0), places, problem.y.shape),
         surprises=surprises,
         prominences=Prominences(
@@ -210,11 +211,23 @@ def _predict(
     problem: InverseProblem, points: Float[np.ndarray, "n dim"]
 ) -> tuple[Float[np.ndarray, "n data"], Float[np.ndarray, "n data"]]:
     """Predicts the data that exist at many points, and the variance of each given its point."""
-    counted = np.asarray(problem.density.likelihood.data.counted)
+    counted, units = np.asarray(problem.likelihood.data.counted), _units(problem)
     points = np.asarray(points, problem.y.dtype)
     found = in_chunks(partial(_predictions, problem.density), _FEW, points)
     predicted, variance = (each[:, counted].astype(np.float64) for each in found)
-    return predicted, variance
+    return predicted * units, variance * units**2
+
+
+def _units(problem: InverseProblem) -> Float[np.ndarray, " data"]:
+    """The unit of each datum that exists over the common one: neighbours must be comparable."""
+    data = problem.likelihood.data
+    units = np.asarray(data.units, np.float64)[np.asarray(data.counted)]
+    return units / _common_unit(problem)
+
+
+def _common_unit(problem: InverseProblem) -> float:
+    data = problem.likelihood.data
+    return float(np.median(np.asarray(data.units, np.float64)[np.asarray(data.counted)]))
 
 
 @bounded_jit
