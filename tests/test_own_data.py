@@ -89,7 +89,8 @@ def test_counts_under_a_prior_of_other_units_are_asked_about(reconstruct, folder
     assert sorted(folder.iterdir()) == before
 
 
-def test_a_noise_of_874_is_asked_about(reconstruct):
-    code, _, err = reconstruct("float.npy", "--noise", "874", "--scale", "1", "--offset", "100")
+def test_a_noise_of_874_is_asked_about(reconstruct, folder):
+    np.save(folder / "clean.npy", own_files.digit())
+    code, _, err = reconstruct("clean.npy", "--noise", "874")
     assert code == 2
     assert "874 times as large as the range" in err

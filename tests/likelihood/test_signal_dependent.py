@@ -87,10 +87,13 @@ def test_the_variance_of_a_datum_is_that_of_noise_and_model_error():
     gain = np.interp(np.ravel(image), KNOTS, GAIN**2)
     expected_variance = 0.1**2 + factors**2 * (gain * STD.ravel() ** 2 + 0.05**2)
     # Between the knots the gain is a polynomial here, and linear there.
-    np.testing.assert_allclose(problem.likelihood.variance(image), expected_variance, rtol=0.1)
+    squares = np.asarray(problem.likelihood.data.units) ** 2
+    found = squares * problem.likelihood.variance(image)
+    np.testing.assert_allclose(found, expected_variance, rtol=0.1)
     plain = make_problem(SCALED, noise=0.1, gain=None)
     expected_variance = 0.1**2 + factors**2 * STD.ravel() ** 2
-    np.testing.assert_allclose(plain.likelihood.variance(image), expected_variance, rtol=1e-5)
+    found = squares * plain.likelihood.variance(image)
+    np.testing.assert_allclose(found, expected_variance, rtol=1e-5)
 
 
 def test_other_data_are_those_of_a_new_problem():

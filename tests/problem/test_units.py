@@ -62,7 +62,7 @@ def state(raw, scaling=UNIT, level=0.0, **given):
 def test_other_units_are_asked_about_and_taken_if_they_are_confirmed(raw, scaling, level):
     with pytest.raises(UserError, match=r"y\.npy has values from .* --offset BLACK --scale WHITE"):
         state(raw, scaling, level)
-    with warnings.catch_warnings(action="ignore"):
+    with warnings.catch_warnings(action="error"):
         values = state(raw, scaling, level, scale_is_given=True)
     np.testing.assert_allclose(values, scaling.to_unit(raw), atol=1e-6 * np.abs(values).max())
 

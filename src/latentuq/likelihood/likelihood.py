@@ -43,7 +43,7 @@ class Likelihood(eqx.Module):
 
     @abc.abstractmethod
     def variance(self, image: Float[Array, "*shape"]) -> Float[Array, " rows"]:
-        """Computes the variance of every row, noise and model error, if the generator shows g."""
+        """Computes the variance of every row, in its unit, if the generator shows g."""
 
     @abc.abstractmethod
     def simulate(

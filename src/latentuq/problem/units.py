@@ -48,7 +48,7 @@ def to_prior_scale(
     scaling = observation.scaling
     values = (observation.raw - scaling.offset * ones) / scaling.scale
     shown = seen & ~np.isnan(values)
-    if _is_kept(ones, seen) and shown.any():
+    if _is_kept(ones, seen) and shown.any() and not observation.scale_is_given:
         _check_range(observation, values, shown, noise)
     return values
 
@@ -86,7 +86,7 @@ def _check_range(
     raw = observation.raw[shown]
     text = f"{name} has values from {observation.show(raw.min(), raw.max())}, but {taken}"
     if beyond > (_ASKED_IN_NOISE if level is None else _ASKED):
-        _ask(observation, text)
+        raise _question(observation, text)
     if level is not None and level > _ASKED_IN_NOISE:
         raise UserError(
             f"The noise of {level * scaling.step:.4g} is {level:.3g} times as large as the range of"
@@ -99,14 +99,12 @@ def _check_range(
     elif low < high < _FAINT and (level is None or level < high - low):
         # Little of a dark image may be black; a whole one hardly is.
         if observation.kind != "uint8" and np.count_nonzero(shown) > shown.size / 2:
-            _ask(observation, text)
+            raise _question(observation, text)
         warnings.warn(f"{text}: is the image so dark?", stacklevel=3)
 
 
-def _ask(observation: Observation, text: str) -> None:
-    """Refuses to guess, unless the user has said what the scale is."""
-    if not observation.scale_is_given:
-        raise UserError(
-            f"{text}: say what they are with --offset BLACK --scale WHITE-MINUS-BLACK, or confirm"
-            f" it with --scale {observation.scaling.step:g}."
-        )
+def _question(observation: Observation, text: str) -> UserError:
+    return UserError(
+        f"{text}: say what they are with --offset BLACK --scale WHITE-MINUS-BLACK, or confirm it"
+        f" with --scale {observation.scaling.step:g}."
+    )
