@@ -217,6 +217,7 @@ def test_what_unpacks_to_too_much_is_refused_before_it_is_unpacked(tmp_path, mon
     assert int(grown) < 2 * 2**25
     monkeypatch.setenv(VARIABLE, str(2**30))
     assert read_image(tmp_path / "a.png").shape == (8192, 8192)
+    assert Image.MAX_IMAGE_PIXELS is not None, "Pillow's own limit is for others as it was"
 
 
 def test_fits_images_and_their_degenerate_axes(tmp_path):

@@ -4,6 +4,7 @@ import gzip
 import io
 import math
 import os
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,6 +27,8 @@ _PILLOW_FORMATS = ("PNG", "JPEG", "WEBP", "TIFF")
 # What a pixel takes when it is computed with.
 _PIXEL_BYTES = 8
 _GZIP = b"\x1f\x8b"
+# Pillow's limit belongs to the process: of two threads the second would restore the wrong one.
+_LIMIT_LOCK = threading.Lock()
 
 
 def read_image(path: str | os.PathLike[str]) -> np.ndarray:
@@ -198,13 +201,14 @@ def _pillow_image(path: Path) -> Iterator[Any]:
     """An open image of any size: Pillow's own limit, which is fixed, is set aside."""
     from PIL import Image
 
-    limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
-    try:
-        # By its name Pillow would map a plain TIFF to memory, and forget that it is turned.
-        with path.open("rb") as file, Image.open(file, formats=_PILLOW_FORMATS) as image:
-            yield image
-    finally:
-        Image.MAX_IMAGE_PIXELS = limit
+    with _LIMIT_LOCK:
+        limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
+        try:
+            # By its name Pillow would map a plain TIFF to memory, and forget that it is turned.
+            with path.open("rb") as file, Image.open(file, formats=_PILLOW_FORMATS) as image:
+                yield image
+        finally:
+            Image.MAX_IMAGE_PIXELS = limit
 
 
 def _read_fits(path: Path, part: str | None = None) -> np.ndarray:

@@ -106,7 +106,8 @@ def load_posterior(
             raise UserError(f"A prior is of no use to {path}: {post.no_problem}")
         return post
     try:
-        problem = _restore_problem(stored, post, prior)
+        with explaining(damaged):
+            problem = _restore_problem(stored, post, prior)
     except UserError as error:
         if prior is not None:
             raise
@@ -171,4 +172,4 @@ def _check_sizes(path: Path) -> None:
     sizes: list[int] = []
     with h5py.File(path) as file:
         file.visititems(lambda _, node: sizes.append(getattr(node, "nbytes", 0)))
-    check_size(sum(sizes), str(path))
+    check_size(sum(sizes), str(path), many=True)
