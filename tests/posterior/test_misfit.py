@@ -170,7 +170,16 @@ def _hot(x, noise):
         (lambda x, noise: x + 0.5 * noise, 0.1, Cause.NOISE_TOO_SMALL, "of about 0.5"),
         (lambda x, noise: x + 0.1 * noise, 1.0, Cause.NOISE_TOO_LARGE, "State less noise"),
     ],
-    ids=["sound", "hot pixel", "blank", "counts", "inverted", "scale", "small", "large"],
+    ids=[
+        "sound",
+        "hot pixel",
+        "blank",
+        "counts",
+        "inverted",
+        "scale",
+        "small",
+        "large",
+    ],
 )
 def test_the_reason_and_its_advice_follow_from_what_is_wrong(digits, make, stated, cause, words):
     verdict = digits(make, stated).verdict
@@ -182,7 +191,7 @@ def test_the_reason_and_its_advice_follow_from_what_is_wrong(digits, make, state
 @pytest.mark.parametrize(("factor", "offset"), [(3000.0, 0.0), (0.5, 2.0)])
 def test_scale_and_offset_are_told(digits, factor, offset):
     post = digits(lambda x, noise: factor * (x + 0.1 * noise) + offset, 0.1 * factor)
-    (reason,) = post.verdict.fit.reasons
+    reason = post.verdict.fit.reasons[0]
     assert reason.cause is Cause.WRONG_SCALE
     # Images of the prior that look like this one are brighter or fainter by some 15 %.
     assert reason.numbers["factor"] == pytest.approx(factor, rel=0.3)

@@ -279,7 +279,7 @@ class TestValue:
         )
         summary = Posterior(inference, KEY).summary()
         assert "and 15 more of weight 0.6000 together" in summary
-        assert len(summary.splitlines()) == 20
+        assert len(summary.splitlines()) == 21
 
     def test_without_images_everything_else_works(self):
         post = plain_posterior([[1.0], [2.0]], [0.5, 0.5])

@@ -20,8 +20,8 @@ _CLOSEST_FIT = 0.99
 # the share that the generator's error has in images of the prior.
 _UNEXPLAINED, _TIMES_USUAL = 0.05, 2.5
 # How many times its usual spread the logarithm of the picture's brightness may be from that of the
-# prior's images; the smaller limit holds if more than the usual share is unexplained as well.
-_BRIGHTNESS, _DOUBTFUL_BRIGHTNESS = 3.0, 2.0
+# prior's images; and how many times if it is also so many times less explained than usual.
+_BRIGHTNESS, _DOUBTFUL_BRIGHTNESS, _DOUBTFUL = 3.2, 2.3, 2.0
 # The part of the usual correlation below which a picture is not like the prior's images at all.
 _UNLIKE = 0.8
 # How much better the negative of the picture must look than the picture.
@@ -57,7 +57,10 @@ def judge_fit(
     """
     if fit is None:
         return Mark((Reason(Cause.NOT_COMPARED),))
-    if reasons := [*_judge_noise(fit), *_judge_learned(learned)] or _judge_picture(fit, shape):
+    nothing = [*_judge_noise(fit), *_judge_learned(learned)]
+    # Data of another scale, noise and all, tell nothing either.
+    reasons = [*_judge_brightness(fit), *nothing] if nothing else _judge_picture(fit, shape)
+    if reasons:
         return Mark(tuple(reasons))
     cause = Cause.FITS
     if fit.p_value > _CLOSEST_FIT:
@@ -110,7 +113,7 @@ def _judge_brightness(fit: Fit) -> list[Reason]:
     if -found.negative > found.correlation + _INVERTED:
         numbers = {"correlation": found.correlation, "negative": -found.negative}
         return [Reason(Cause.INVERTED, numbers)]
-    doubtful = fit.unexplained > fit.usual_unexplained
+    doubtful = fit.unexplained > _DOUBTFUL * fit.usual_unexplained
     limit = usual.factor_spread * (_DOUBTFUL_BRIGHTNESS if doubtful else _BRIGHTNESS)
     # What does not even look like the prior's images has no brightness to compare.
     if abs(np.log(found.factor)) <= limit or found.correlation < _UNLIKE * usual.correlation:
