@@ -19,12 +19,13 @@ from latentuq import (
     load_dataset,
     solve,
 )
-from latentuq.calibration.run import LOOKED_AT, corrupted, unseen_images
+from latentuq.calibration.measure import corrupted
 from latentuq.calibration.summary import Rows, is_unreliable
 from latentuq.core.cells import Cells, job, run_cells
 from latentuq.forward.mask import RegionMask
 from latentuq.posterior.misfit import WORST_FIT
 from latentuq.problem.experiments import SHAPE
+from studies.calibration_cases import LOOKED_AT, unseen_images
 
 ALARMS = "alarms"
 NOISE = 0.2

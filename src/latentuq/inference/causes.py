@@ -6,6 +6,17 @@ What a cause means, how its numbers read and what to do about it stand beside it
 import enum
 
 _MORE_TIME = "Give the inference more time (budget thorough), or try another seed."
+# What is said about a check of the prior on held-out images.
+_CHECKED = (
+    "checked on {images:.0f} held-out images: of the pixels that the data did not show as such"
+    " ({hidden:.0%} of each image), {covered:.0%} lay in their 90 % intervals, of those among them"
+    " that the answer was unsure of {covered_unsure:.0%}"
+)
+_TRAIN_BETTER = (
+    "Train the prior on more images, or keep it from learning them by heart (fewer epochs, a"
+    " smaller network), if its test ELBO is far below that of training images; otherwise train it"
+    " for longer or with a larger latent.",
+)
 
 
 class Standing(enum.StrEnum):
@@ -121,7 +132,52 @@ class Cause(enum.Enum):
         "Use a prior that was trained on images like this one (latentuq train).",
     )
     NOT_COMPARED = (Standing.UNKNOWN, "there are no data that the model was compared with")
-    NOT_CHECKED = (Standing.UNKNOWN, "the prior has not been checked on cases like this one")
+    NOT_CHECKED = (
+        Standing.UNKNOWN,
+        "nobody has checked on held-out images whether this prior's intervals hold the truth"
+        " (latentuq calibrate does)",
+    )
+    PRIOR_HOLDS = (
+        Standing.OK,
+        "on held-out images its intervals held the truth about as often as they should",
+        _CHECKED,
+    )
+    PRIOR_NARROW = (
+        Standing.OK,
+        "on held-out images its intervals were somewhat too narrow, so take them as a little wider",
+        _CHECKED,
+        *_TRAIN_BETTER,
+    )
+    PRIOR_OVERCONFIDENT = (
+        Standing.BAD,
+        "on held-out images its intervals were far too narrow: it is over-confident about what the"
+        " data do not show",
+        _CHECKED,
+        *_TRAIN_BETTER,
+    )
+    PRIOR_WIDE = (
+        Standing.OK,
+        "on held-out images its intervals were wider than they need to be",
+        _CHECKED,
+        "Train the prior for longer or with a wider network, so that its images become sharper.",
+    )
+    PRIOR_VAGUE = (
+        Standing.OK,
+        "on held-out images the data told it next to nothing about the pixels that they did not"
+        " show",
+        "with the data the standard deviation of hidden pixels was {sharpness:.0%} of what it is"
+        " without them",
+        "Train the prior for longer or with a larger latent, if its samples look unlike real"
+        " images; if they look right, hidden pixels of such images cannot be known.",
+    )
+    PRIOR_ESTRANGED = (
+        Standing.BAD,
+        "it called many held-out images of its own kind unlike anything that it makes",
+        "{misfits:.0f} of {images:.0f} held-out images did not fit",
+        "Check that the held-out images are of the kind, the scale and the orientation of the"
+        " training images.",
+        "Train the prior for longer, or with a larger latent.",
+    )
 
     def __init__(self, standing: Standing, clause: str, details: str = "", *advice: str):
         self.standing = standing

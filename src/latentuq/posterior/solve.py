@@ -17,6 +17,7 @@ from latentuq.inference.result import Inference, Progress
 from latentuq.inference.target import LogDensity, Residual, Target
 from latentuq.posterior.misfit import judge_fit, measure_chi_squared, predictive_p_value
 from latentuq.posterior.posterior import Posterior
+from latentuq.posterior.prior_mark import judge_prior
 from latentuq.problem.inverse import InverseProblem
 
 
@@ -85,8 +86,10 @@ def make_posterior(key: Key[Array, ""], inference: Inference, problem: InversePr
         inference.diagnostics, reduced_chi_squared=reduced, predictive_p_value=p_value
     )
     inflated = problem.prior.model_error.most_data is not None
-    verdict = dataclasses.replace(inference.verdict, fit=judge_fit(p_value, inflated))
     card = problem.prior.card
+    verdict = dataclasses.replace(
+        inference.verdict, fit=judge_fit(p_value, inflated), prior=judge_prior(card.check)
+    )
     return Posterior(
         dataclasses.replace(inference, diagnostics=diagnostics, verdict=verdict),
         key,

@@ -7,17 +7,17 @@ import pytest
 
 import latentuq as lu
 from latentuq.calibration.classifier import load_classifier
-from latentuq.calibration.run import (
+from latentuq.calibration.measure import corrupted
+from latentuq.calibration.summary import describe
+from latentuq.core.errors import UserError
+from latentuq.data.digits import load_digits
+from studies.calibration_cases import (
     Study,
     blank_problem,
-    corrupted,
     make_cases,
     run_study,
     unseen_images,
 )
-from latentuq.calibration.summary import describe
-from latentuq.core.errors import UserError
-from latentuq.data.digits import load_digits
 
 
 @pytest.fixture(scope="module")

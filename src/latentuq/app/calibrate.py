@@ -1,0 +1,211 @@
+"""From a model and held-out images to a report on how far the prior can be trusted."""
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+import latentuq
+from latentuq.calibration.check import ROWS, Checked, Plan, check_prior, half_hidden
+from latentuq.calibration.examples import draw_sheet, read_examples
+from latentuq.calibration.page import make_page
+from latentuq.core.errors import UserError
+from latentuq.core.files import atomic_path
+from latentuq.data.datasets import PUBLICATIONS, load_dataset
+from latentuq.data.digits import load_digits
+from latentuq.data.image_sets import read_images
+from latentuq.data.observation import Observation
+from latentuq.data.scaling import BYTES, UNIT, Scaling
+from latentuq.prior.generative import GenerativePrior
+from latentuq.prior.model_file import keep_check, load_prior
+from latentuq.problem.specification import Specification
+
+# Samples of the prior that are shown.
+_SAMPLES = 24
+
+OnImage = Callable[[str, int, int], None]
+"""Called with a sentence on what was found, the number of images that are done, and that of all."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class CalibrationRequest:
+    """What is to be checked, and how.
+
+    Attributes:
+        folder: Where rows and report shall be.
+        model: The name or the model file of the prior; by default that of the specification, or
+            "mnist".
+        images: The held-out images: a dataset, a file or a folder; by default those that training
+            kept aside.
+        specification: What happens to every image; by default half of it is hidden, with mild
+            noise on the other half.
+        corruption: The specification in a few words.
+        count: The largest number of images.
+        budget: The budget of every reconstruction.
+        seed: The seed of everything random.
+        force: Whether rows of other settings in the folder may be replaced.
+        keep: Whether the model file shall keep the result.
+        command: What the report names as the command that made it.
+    """
+
+    folder: Path
+    model: str | None = None
+    images: str | None = None
+    specification: Specification | None = None
+    corruption: str = ""
+    count: int = 30
+    budget: str = "default"
+    seed: int = 0
+    force: bool = False
+    keep: bool = False
+    command: str = ""
+
+
+class HeldOut(NamedTuple):
+    """Clean images that a prior was not trained on.
+
+    Attributes:
+        name: Where they come from.
+        images: The images on the prior's scale.
+        scaling: The map from the units in which noise is stated to that scale.
+    """
+
+    name: str
+    images: Float[np.ndarray, "n *shape"]
+    scaling: Scaling
+
+
+def calibrate(request: CalibrationRequest, on_image: OnImage) -> Checked:
+    """Checks a prior on held-out images and writes a report; continues what the folder holds.
+
+    Args:
+        request: What is to be checked.
+        on_image: Called after each image.
+    """
+    stated = request.specification
+    model = request.model or (stated and stated.prior) or "mnist"
+    prior = load_prior(model)
+    found = read_held_out(prior, request.images)
+    order = np.random.default_rng(request.seed).permutation(len(found.images))
+    images = found.images[order[: request.count]]
+    plan = _make_plan(request, prior, found)
+    _prepare(request)
+
+    def report(name: str, row: dict[str, Any]) -> None:
+        hidden = row["pixels"]["hidden"]
+        covered = hidden[3] / max(hidden[0], 1)
+        message = f"Image {int(name) + 1}: {covered:.0%} of its hidden pixels are covered."
+        on_image(message, int(name) + 1, len(images))
+
+    on_image("The first image (a first run compiles, some 15 seconds).", 0, len(images))
+    checked = check_prior(prior, images, plan, request.folder, report)
+    provenance = {
+        "model": prior.card.name,
+        "model checksum": prior.card.checksum,
+        "held-out images": f"{found.name} ({len(images)} of {len(found.images)})",
+        "budget": request.budget,
+        "seed": str(request.seed),
+        "command": request.command,
+        "latentuq version": latentuq.__version__,
+    }
+    _write(request.folder, prior, checked, provenance)
+    if request.keep:
+        keep_check(model, checked.check)
+    return checked
+
+
+def read_held_out(prior: GenerativePrior, source: str | None) -> HeldOut:
+    """The images of a source, or else those that the model keeps or that its dataset has."""
+    if source is None:
+        return _kept_images(prior)
+    if source in PUBLICATIONS:
+        return _fitting(prior, HeldOut(source, load_dataset(source).test_images, UNIT))
+    found = read_images(source)
+    images = found.train if found.test is None else found.test
+    common, scaling = (UNIT, BYTES), found.scaling
+    if prior.scaling not in common:
+        images = prior.scaling.to_unit(scaling.from_unit(images.astype(np.float64)))
+        scaling = prior.scaling
+    elif scaling not in common:
+        raise UserError(
+            f"{source} holds values from {scaling.offset:g} to {scaling.offset + scaling.scale:g},"
+            f" but {prior.card.name} was trained on images of 8 bits or from 0 to 1: bring these"
+            " to the same scale."
+        )
+    return _fitting(prior, HeldOut(source, images, scaling))
+
+
+def _kept_images(prior: GenerativePrior) -> HeldOut:
+    card, scaling = prior.card, UNIT if prior.scaling == BYTES else prior.scaling
+    if card.held_out is not None:
+        return HeldOut("images that training kept aside", card.held_out, scaling)
+    data = card.training.get("data")
+    if data == "mnist":
+        return HeldOut("the MNIST test digits of the package", load_digits().images, UNIT)
+    if data in PUBLICATIONS:
+        return HeldOut(f"test images of {data}", load_dataset(data).test_images, UNIT)
+    raise UserError(f"The model {card.name} keeps no held-out images: give --images.")
+
+
+def _fitting(prior: GenerativePrior, found: HeldOut) -> HeldOut:
+    if found.images.shape[1:] != prior.shape:
+        raise UserError(
+            f"The images of {found.name} have shape {found.images.shape[1:]}, but those of"
+            f" {prior.card.name} have shape {prior.shape}."
+        )
+    return found
+
+
+def _make_plan(request: CalibrationRequest, prior: GenerativePrior, found: HeldOut) -> Plan:
+    if request.specification is None:
+        return half_hidden(prior, request.budget, request.seed)
+    raw = found.scaling.from_unit(np.asarray(found.images[0], np.float64))
+    observation = Observation(found.name, raw, found.scaling)
+    operator, noise = request.specification.with_files(observation).build(prior.shape)
+    if noise is None:
+        raise UserError("calibrate adds noise of a known level: give it instead of --noise auto.")
+    return Plan(operator, noise, request.corruption, request.budget, request.seed)
+
+
+def _prepare(request: CalibrationRequest) -> None:
+    """Refuses a folder of something else, and clears rows that may be replaced."""
+    rows = request.folder / ROWS
+    if request.folder.is_dir() and any(request.folder.iterdir()) and not rows.exists():
+        if not request.force:
+            raise UserError(
+                f"{request.folder} is not empty and no calibration; --force writes to it."
+            )
+    elif request.force:
+        rows.unlink(missing_ok=True)
+
+
+def _write(
+    folder: Path, prior: GenerativePrior, checked: Checked, provenance: dict[str, str]
+) -> None:
+    samples = np.asarray(prior.sample(jax.random.key(0), _SAMPLES))
+    examples = read_examples(folder, prior.shape[1])
+    page = make_page(checked, samples, examples, provenance)
+    for name, text in (
+        ("report.html", page),
+        ("summary.json", json.dumps(checked.facts, indent=1) + "\n"),
+    ):
+        with atomic_path(folder / name) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+
+
+def write_sheet(path: Path, prior: GenerativePrior, folder: Path) -> None:
+    """Writes samples of a prior, and the reconstructions of a check, as one image.
+
+    Args:
+        path: The image to write.
+        prior: The prior.
+        folder: The folder of the check.
+    """
+    samples = np.asarray(prior.sample(jax.random.key(0), _SAMPLES))
+    with atomic_path(path) as temporary:
+        draw_sheet(samples, read_examples(folder, prior.shape[1])).savefig(temporary, dpi=130)
