@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ from latentuq.data.observation import Observation
 from latentuq.data.scaling import BYTES, UNIT, Scaling
 from latentuq.prior.generative import GenerativePrior
 from latentuq.prior.model_file import keep_check, load_prior
+from latentuq.prior.training.quality import compare_elbos
 from latentuq.problem.specification import Specification
 
 # Samples of the prior that are shown.
@@ -107,6 +109,7 @@ def calibrate(request: CalibrationRequest, on_image: OnImage) -> Checked:
     provenance = {
         "model": prior.card.name,
         "model checksum": prior.card.checksum,
+        "training": _describe_training(prior),
         "held-out images": f"{found.name} ({len(images)} of {len(found.images)})",
         "budget": request.budget,
         "seed": str(request.seed),
@@ -117,6 +120,14 @@ def calibrate(request: CalibrationRequest, on_image: OnImage) -> Checked:
     if request.keep:
         keep_check(model, checked.check)
     return checked
+
+
+def _describe_training(prior: GenerativePrior) -> str:
+    """Train against test ELBO in words, where the model tells them."""
+    metrics = prior.card.metrics
+    if not {"train_elbo", "test_elbo"} <= metrics.keys():
+        return "The model does not tell."
+    return compare_elbos(metrics, math.prod(prior.shape))
 
 
 def read_held_out(prior: GenerativePrior, source: str | None) -> HeldOut:
@@ -144,7 +155,7 @@ def _kept_images(prior: GenerativePrior) -> HeldOut:
     card, scaling = prior.card, UNIT if prior.scaling == BYTES else prior.scaling
     if card.held_out is not None:
         return HeldOut("images that training kept aside", card.held_out, scaling)
-    data = card.training.get("data")
+    data = str(card.training.get("data"))
     if data == "mnist":
         return HeldOut("the MNIST test digits of the package", load_digits().images, UNIT)
     if data in PUBLICATIONS:

@@ -169,13 +169,14 @@ def summarise(
         for name, group in (("hidden", "hidden"), ("unsure", "uncertain"), ("seen", "seen"))
     }
     of_images = per_image(rows)
-    unsure = rates["unsure"][0.9]
+    unsure = rates["unsure" if rates["unsure"][0.9].pixels else "hidden"]
     found = PriorCheck(
         images=len(rows),
         corruption=setup["corruption"],
         hidden=round(float(hidden.mean()), 4),
         covered=round(rates["hidden"][0.9].value, 4),
-        covered_unsure=round((unsure if unsure.pixels else rates["hidden"][0.9]).value, 4),
+        covered_unsure=round(unsure[0.9].value, 4),
+        half_covered=round(unsure[0.5].value, 4),
         lowest=round(float(of_images.min()), 4),
         sharpness=round(float(np.mean([row["std"] for row in rows]) / spread[hidden].mean()), 4),
         misfits=sum(row["fit"] == Standing.BAD for row in rows),

@@ -81,7 +81,9 @@ def draw_sheet(
     rows += [[*example.values()] for example in examples]
     aspect = samples.shape[1] / samples.shape[2]
     sizes = [min(8 / len(rows[0]), 1.2), *[1.3] * len(examples)]
-    figure = Figure(figsize=(8, aspect * sum(sizes) + 0.3 * len(rows) + 0.3), layout="constrained")
+    figure: Any = Figure(
+        figsize=(8, aspect * sum(sizes) + 0.3 * len(rows) + 0.3), layout="constrained"
+    )
     parts = figure.subfigures(2, 1, height_ratios=[sizes[0] + 0.3, sum(sizes[1:]) + 0.3])
     for part, lines, title, names in (
         (parts[0], rows[:1], "Samples of the prior", ()),

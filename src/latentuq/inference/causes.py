@@ -13,9 +13,9 @@ _CHECKED = (
     " that the answer was unsure of {covered_unsure:.0%}"
 )
 _TRAIN_BETTER = (
-    "Train the prior on more images, or keep it from learning them by heart (fewer epochs, a"
-    " smaller network), if its test ELBO is far below that of training images; otherwise train it"
-    " for longer or with a larger latent.",
+    "Train the prior again. If its test ELBO is far below that of training images, it has learnt"
+    " these by heart: take more images, fewer epochs or a smaller network. Otherwise train it for"
+    " longer, or with a larger latent.",
 )
 
 
@@ -94,7 +94,7 @@ class Cause(enum.Enum):
         " the draws",
         _MORE_TIME,
         "If the prior's networks have kinks, as with leaky ReLU, descents stall: train a prior with"
-        " smooth ones (latentuq train --activation silu).",
+        " smooth ones (latentuq train --set vae.activation=silu).",
     )
     MODES_MISSED = (
         Standing.BAD,
@@ -157,9 +157,10 @@ class Cause(enum.Enum):
     )
     PRIOR_WIDE = (
         Standing.OK,
-        "on held-out images its intervals were wider than they need to be",
-        _CHECKED,
-        "Train the prior for longer or with a wider network, so that its images become sharper.",
+        "on held-out images most of its intervals were wider than they need to be",
+        "{half_covered:.0%} of the hidden pixels that the answer was unsure of lay in their 50 %"
+        " intervals",
+        *_TRAIN_BETTER,
     )
     PRIOR_VAGUE = (
         Standing.OK,

@@ -7,10 +7,11 @@ from latentuq.inference.verdict import Mark, Reason
 from latentuq.prior.check import PriorCheck
 
 # Shares of hidden pixels in 90 % intervals: below the first they are too narrow, below the second
-# far too narrow, above the third too wide.
+# far too narrow.
 _NARROW = 0.86
 _OVERCONFIDENT = 0.75
-_WIDE = 0.97
+# Share of hidden pixels in 50 % intervals above which these are too wide.
+_WIDE = 0.7
 # From this share of the spread without data on, the data told next to nothing.
 _VAGUE = 0.9
 # From this share of images that do not fit on, the prior does not know its own kind.
@@ -33,7 +34,7 @@ def judge_prior(check: PriorCheck | None) -> Mark:
     if covered < _NARROW:
         narrow = covered >= _OVERCONFIDENT
         causes.append(Cause.PRIOR_NARROW if narrow else Cause.PRIOR_OVERCONFIDENT)
-    elif covered > _WIDE:
+    if check.half_covered > _WIDE:
         causes.append(Cause.PRIOR_WIDE)
     if check.sharpness > _VAGUE:
         causes.append(Cause.PRIOR_VAGUE)

@@ -23,6 +23,7 @@ class PriorCheck:
     hidden: float = number(1.0, 0.0, 1.0, "share of the pixels that are hidden")
     covered: float = number(0.0, 0.0, 1.0, "share of hidden pixels in their 90 % intervals")
     covered_unsure: float = number(0.0, 0.0, 1.0, "share of those that it is unsure of")
+    half_covered: float = number(0.0, 0.0, 1.0, "share of these in their 50 % intervals")
     lowest: float = number(0.0, 0.0, 1.0, "share of hidden pixels of the worst image")
     sharpness: float = number(1.0, 0.0, 1e9, "hidden pixels' spread, divided by that without data")
     misfits: int = number(0, 0, 10**9, "images that the verdict called unlike the prior's own")

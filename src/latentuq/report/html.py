@@ -103,11 +103,8 @@ def _overview(content: Content, remarks: Sequence[str]) -> str:
         shown.insert(0, inline_plot(render_svg(draw_data(content)), "data"))
     missing = content.data.ndim == 2 and np.isnan(content.data).any()
     notes = ["Blue-grey pixels are missing."] if missing else []
-    if (found := content.comparison) is not None:
-        notes.append(
-            f"Beside the truth: the mean is off by {found.rms_error_of_mean:.3f} (root mean"
-            f" square), {found.inside_90_percent:.1%} of the pixels lie in their 90 % intervals."
-        )
+    if content.comparison is not None:
+        notes.append(f"Beside the truth: {content.comparison}")
     notes += [html.escape(each) for each in remarks]
     return _row(shown, "large") + "".join(f'<p class="note">{note}</p>' for note in notes)
 
