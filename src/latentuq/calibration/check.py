@@ -107,8 +107,7 @@ def check_prior(
         )
     blank = np.zeros(plan.operator.output_shape)
     base = InverseProblem(prior, plan.operator, plan.noise, blank)
-    spread_key, *_ = jax.random.split(jax.random.key(plan.seed))
-    spread = np.std(prior.sample(spread_key, DRAWS), axis=0)
+    spread = np.std(prior.sample(jax.random.key(plan.seed), DRAWS), axis=0)
     setup = {
         "model": prior.card.name,
         "model_checksum": prior.card.checksum,
