@@ -12,6 +12,7 @@ import commands
 from conftest import blobs
 from latentuq.app.calibrate import CalibrationRequest, calibrate, read_held_out
 from latentuq.core.errors import UserError
+from latentuq.data.observation import Units
 from latentuq.data.scaling import BYTES, UNIT, Scaling
 from latentuq.prior.check import PriorCheck
 from latentuq.prior.generative import Card
@@ -108,27 +109,30 @@ def scaled(tiny_prior):
 def test_images_are_scaled_as_those_of_training_were(scaled, tmp_path, trained, raw, first, units):
     raw[0, 0, 0] = 0  # Sets of one value are refused.
     np.save(tmp_path / "x.npy", raw)
-    found = read_held_out(scaled(trained), str(tmp_path / "x.npy"))
+    found = read_held_out(scaled(trained), str(tmp_path / "x.npy"), Units())
     assert found.images[1, 0, 0] == pytest.approx(first, abs=1e-5)
-    assert found.scaling == (units or trained)
+    assert found.observation.scaling == (units or trained)
 
 
 def test_images_that_do_not_belong_to_the_prior_are_refused(scaled, tmp_path):
     prior = scaled(BYTES)
     np.save(tmp_path / "x.npy", np.linspace(0, 900, 6 * 48).reshape(6, *SHAPE))
     with pytest.raises(UserError, match="values from 0 to 900, but tiny was trained on images of"):
-        read_held_out(prior, str(tmp_path / "x.npy"))
+        read_held_out(prior, str(tmp_path / "x.npy"), Units())
+    found = read_held_out(prior, str(tmp_path / "x.npy"), Units(scale=900.0, invert=True))
+    assert (found.images.max(), found.images.min()) == pytest.approx((1, 0))
+    assert found.images[0, 0, 0] == pytest.approx(1)
     np.save(tmp_path / "y.npy", np.random.default_rng(0).uniform(size=(6, 3, 3)))
     with pytest.raises(UserError, match=r"have shape \(3, 3\), but those of tiny"):
-        read_held_out(prior, str(tmp_path / "y.npy"))
+        read_held_out(prior, str(tmp_path / "y.npy"), Units())
     with pytest.raises(UserError, match="keeps no held-out images: give --images"):
-        read_held_out(prior, None)
+        read_held_out(prior, None, Units())
 
 
 def test_images_that_training_kept_aside_serve_by_default(tiny_prior):
-    found = read_held_out(tiny_prior, None)
+    found = read_held_out(tiny_prior, None, Units())
     np.testing.assert_array_equal(found.images, tiny_prior.card.held_out)
-    assert read_held_out(load_prior("mnist"), None).images.shape == (40, 28, 28)
+    assert read_held_out(load_prior("mnist"), None, Units()).images.shape == (40, 28, 28)
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path, tiny_prior):

@@ -75,7 +75,8 @@ def test_the_level_of_the_noise_is_estimated_on_request(tmp_path, model, image):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"image": np.zeros((3, 3))}, "--resize changes it"),
+        ({"image": np.zeros((3, 3))}, "--resize crop cuts it"),
+        ({"image": np.zeros((9, 9)), "resize": "stretch"}, "crop or pad, not 'stretch'"),
         ({"image": np.full(SHAPE, np.inf)}, "infinite"),
         ({"image": np.array([["a"]])}, "not real numbers"),
         ({"model": "nothing"}, "nothing"),
@@ -119,7 +120,7 @@ def test_problem_and_reconstruct_read_the_same_numbers(tmp_path, model, image, k
         from astropy.io import fits
 
         fits.PrimaryHDU(raw).writeto(path)
-    flags = {"mask": "columns:6-7", "noise": "0.1"}
+    flags = {"mask": "columns:6-7", "noise": "10%"}
     given = dict.fromkeys(PROBLEM_FLAGS) | flags
     output = tmp_path / "p.toml"
     state(data=str(path), output=output, model=model, force=False, as_json=False, **given)

@@ -176,18 +176,23 @@ def test_maps_behind_a_gain_have_no_units(monkeypatch, capsys, folder):
 
     counts = np.rint(30000 * np.clip(np.load(folder / "clean.npy"), 0, 1)).astype(np.int16)
     fits.PrimaryHDU(counts, fits.Header({"BUNIT": "Jy"})).writeto(folder / "faint.fits")
-    arguments = ("faint.fits", *MODEL, "--gain", "0.5", "--noise", "0.1", "--budget", "preview")
-    with pytest.warns(UserWarning, match="divided by 65535"):
-        code, out, err = call(monkeypatch, capsys, folder, *arguments, "--json", "-o", "faint")
+    arguments = ("faint.fits", *MODEL, "--gain", "0.5", "--noise", "10%", "--budget", "preview")
+    code, _, err = call(monkeypatch, capsys, folder, *arguments, "-o", "faint")
+    assert code == 2
+    assert "say it with --scale" in err
+    arguments = (*arguments, "--scale", "30000", "--json", "-o", "faint")
+    code, out, err = call(monkeypatch, capsys, folder, *arguments)
     assert code == 0, err
     mean, header = fits.getdata(folder / "faint" / "mean.fits", header=True)
     post = lu.load_posterior(folder / "faint" / "posterior.nc", prior=folder / "tiny.safetensors")
     np.testing.assert_allclose(mean, post.mean, atol=1e-6)
     assert "BUNIT" not in header
     assert "scale of [0, 1]" in str(header["COMMENT"])
-    # What was noticed about the file stays with the report.
-    (note,) = json.loads(out)["notes"]
-    assert note in html.unescape((folder / "faint" / "report.html").read_text())
+    # What was assumed about the file stays with the report.
+    units = json.loads(out)["units"]
+    assert "faint.fits holds int16 numbers from" in units
+    assert "Jy, scaled as you said: black is 0 and white is 30000. The noise is 3000 Jy." in units
+    assert units in html.unescape((folder / "faint" / "report.html").read_text())
 
 
 def test_maps_finer_than_their_data_have_finer_coordinates(tmp_path):
@@ -239,8 +244,8 @@ def bad_files(folder):
         (["missing.png"], ["missing.png", "no file"]),
         (["text.png"], ["text.png"]),
         (["wide.npy"], ["(9, 9)", "(6, 8)", "--resize"]),
-        (["cube.npy", "--resize"], ["(5, 6, 8)", "(height, width) is expected."]),
-        (["vector.npy", "--resize"], ["(48,)", "(6, 8)."]),
+        (["cube.npy", "--resize", "pad"], ["(5, 6, 8)", "(height, width) is expected."]),
+        (["vector.npy", "--resize", "crop"], ["(48,)", "(6, 8)."]),
         (["nothing.npy"], ["nothing.npy", "missing pixels"]),
         (["empty.npy"], ["empty.npy", "no pixels"]),
         (["holes.npy", "--corrupt"], ["--corrupt"]),
@@ -281,8 +286,9 @@ def test_colour_and_odd_values_are_mentioned(monkeypatch, capsys, folder):
     # Their shape is wrong as well, which ends the command.
     with pytest.warns(UserWarning, match="reduced to grey"):
         assert call(monkeypatch, capsys, folder, "colour.png", *MODEL)[0] == 2
-    with pytest.warns(UserWarning, match="values from 7 to 7"):
-        assert call(monkeypatch, capsys, folder, "large.npy", *MODEL)[0] == 2
+    code, _, err = call(monkeypatch, capsys, folder, "large.npy", *MODEL, "--resize", "crop")
+    assert code == 2
+    assert "values from 7 to 7, but black is taken to be 0 and white 1" in err
 
 
 @pytest.mark.slow

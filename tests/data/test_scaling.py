@@ -53,6 +53,14 @@ def test_the_rule_for_each_kind_of_value(raw, expected):
 def test_constant_images_and_bad_scalings_are_refused():
     with pytest.raises(UserError, match=r"pixels of a\.npy are equal to 7"):
         fit_scaling(np.full((3, 2, 2), 7, np.uint8), "a.npy")
-    for offset, scale in ((0.0, 0.0), (0.0, -1.0), (float("nan"), 1.0), (0.0, float("inf"))):
-        with pytest.raises(UserError, match="positive scale"):
+    for offset, scale in ((0.0, 0.0), (float("nan"), 1.0), (0.0, float("inf"))):
+        with pytest.raises(UserError, match="scale other than 0"):
             Scaling(offset, scale)
+
+
+def test_a_negative_turns_black_and_white_round():
+    negative = Scaling(100.0, 400.0).inverted()
+    assert negative.to_unit(np.array([100.0, 500.0, 200.0])).tolist() == [1.0, 0.0, 0.75]
+    assert negative.from_unit(0.75) == 200.0
+    assert (negative.white, negative.step) == (100.0, 400.0)
+    assert negative.inverted() == Scaling(100.0, 400.0)

@@ -26,6 +26,7 @@ from latentuq.forward.stacked import stack
 from latentuq.likelihood.noise import GaussianNoise
 from latentuq.prior.generative import Card
 from latentuq.prior.model_error import make_model_error
+from latentuq.prior.model_file import load_prior, save_prior
 from latentuq.problem import files as problem_file
 from latentuq.problem.files import load_problem, save_problem
 from latentuq.problem.inverse import InverseProblem
@@ -81,7 +82,7 @@ def test_the_file_is_readable(tmp_path):
     blur = Blur(2.1, size=5)
     save_problem(make_problem(Projection([0, 45.5]) @ blur), tmp_path / "night.toml", "mnist")
     assert (tmp_path / "night.toml").read_text() == (
-        'format = 1\nprior = "mnist"\nmodel_error = "given"\ny = "night-y.npy"\n\n'
+        'format = 1\nprior = "mnist"\nmodel_error = "given"\ny = "night-y.npy"\nscale = 1.0\n\n'
         '[[operator]]\nkind = "blur"\nsigma = 2.1\nsize = 5\nboundary = "zero"\n\n'
         '[[operator]]\nkind = "projection"\nangles = [0.0, 45.5]\n\n'
         "[noise]\nstd = 0.1\n"
@@ -160,9 +161,35 @@ def test_existing_files_are_spared_on_request(tmp_path):
 def test_data_of_a_problem_file_are_read_as_any_observation(tmp_path, trained, kind, white):
     prior = dataclasses.replace(PRIOR, scaling=trained)
     write_image(tmp_path / "y.png", np.full(SHAPE, 51, kind))
-    (tmp_path / "night.toml").write_text(GOOD.replace("y.npy", "y.png"))
+    (tmp_path / "night.toml").write_text(
+        GOOD.replace("y.npy", "y.png").replace("std = 0.1", 'std = "10%"')
+    )
     problem = load_problem(tmp_path / "night.toml", prior)
     np.testing.assert_allclose(problem.y[2:], 51 / white, rtol=1e-6)
+
+
+@pytest.mark.parametrize("saved", [True, False])
+def test_a_trained_prior_comes_back_without_editing_the_file(tmp_path, tiny_prior, saved):
+    prior = tiny_prior
+    if saved:
+        (tmp_path / "models").mkdir()
+        save_prior(tmp_path / "models" / "tiny.safetensors", tiny_prior)
+        prior = load_prior(tmp_path / "models" / "tiny.safetensors")
+    # Trained on counts, but the problem is stated on the scale of [0, 1].
+    prior = dataclasses.replace(prior, scaling=Scaling(100.0, 3000.0))
+    y = np.random.default_rng(0).random(prior.shape)
+    problem = InverseProblem(prior, Gain(1.0), NOISES[0], y)
+    (tmp_path / "problems").mkdir()
+    save_problem(problem, tmp_path / "problems" / "night.toml")
+    again = load_problem(tmp_path / "problems" / "night.toml")
+    np.testing.assert_array_equal(again.y, problem.y)
+    u = jnp.full(prior.dim, 0.3)
+    assert again.log_density(u) == pytest.approx(float(problem.log_density(u)), rel=1e-4)
+    beside = tmp_path / "problems" / "night-prior.safetensors"
+    assert beside.exists() != saved
+    if not saved:
+        with pytest.raises(UserError, match=r"night\.toml exists"):
+            save_problem(problem, tmp_path / "problems" / "night.toml", overwrite=False)
 
 
 def test_colour_stays_where_the_prior_has_it(tmp_path):

@@ -1,7 +1,7 @@
 """A problem as plain data: flags, TOML and JSON say the same."""
 
+import dataclasses
 import json
-import warnings
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ from example_operators import example_operators
 from latentuq import prior_from
 from latentuq.core.errors import UserError
 from latentuq.data.images import write_image
-from latentuq.data.observation import Observation
+from latentuq.data.observation import Observation, Units
 from latentuq.data.scaling import Scaling
 from latentuq.forward.blur import Blur
 from latentuq.forward.mask import Mask
@@ -193,34 +193,100 @@ def test_problem_flag_reads_the_file_and_excludes_the_others(tmp_path):
 
 
 @pytest.mark.parametrize("from_file", [False, True])
-def test_noise_maps_in_fits_are_in_the_units_of_the_data(tmp_path, from_file):
-    from astropy.io import fits
-
-    path = tmp_path / "error.fits"
-    fits.PrimaryHDU(np.full(SHAPE, 51, np.uint8)).writeto(path)
+def test_noise_is_in_the_units_of_the_data(tmp_path, from_file):
+    np.save(tmp_path / "error.npy", np.full(SHAPE, 51, np.uint8))
 
     def noise(name, observation):
         if not from_file:
-            return build({{"std": "noise"}.get(name, name): str(path)}, observation)[1]
-        text = f'operator = [{{ kind = "gain", gain = 1 }}]\nnoise.{name} = "error.fits"'
+            path = str(tmp_path / "error.npy")
+            return build({{"std": "noise"}.get(name, name): path}, observation)[1]
+        text = f'operator = [{{ kind = "gain", gain = 1 }}]\nnoise.{name} = "error.npy"'
         (tmp_path / "night.toml").write_text(text)
         return build({"problem": tmp_path / "night.toml"}, observation)[1]
 
-    counts = Observation("y.fits", np.zeros(SHAPE), Scaling(0.0, 65535.0), header={})
-    for name, expected in (("std", 51 / 65535), ("variance", np.sqrt(51) / 65535)):
-        np.testing.assert_allclose(noise(name, counts).std, expected, rtol=1e-6)
-    bytes_ = Observation("y.png", np.zeros(SHAPE), Scaling(0.0, 255.0))
-    np.testing.assert_allclose(noise("std", bytes_).std, 0.2, rtol=1e-6)
+    for scale in (255.0, 65535.0, -3000.0):
+        counts = Observation("y.fits", np.zeros(SHAPE), Scaling(100.0, scale), kind="uint16")
+        for name, expected in (("std", 51), ("variance", np.sqrt(51))):
+            np.testing.assert_allclose(noise(name, counts).std, expected / abs(scale), rtol=1e-6)
+
+
+BYTES = Observation("y.png", np.zeros(SHAPE), Scaling(0.0, 255.0), kind="uint8")
+COUNTS = Observation("y.npy", np.zeros(SHAPE), Scaling(100.0, 3000.0))
 
 
 @pytest.mark.parametrize(
-    ("flags", "hint"), [({"noise": "25.5"}, "0.1"), ({"variance": "650"}, "0.01")]
+    ("flags", "observation", "std"),
+    [
+        ({"noise": "25.5"}, BYTES, 0.1),
+        ({"noise": "10%"}, BYTES, 0.1),
+        ({"variance": "650.25"}, BYTES, 0.1),
+        ({"noise": "60"}, COUNTS, 0.02),
+        ({"noise": "2%"}, COUNTS, 0.02),
+        ({"noise": "0.1"}, PLAIN, 0.1),
+        ({"noise": "0"}, BYTES, 0.0),
+    ],
 )
-def test_a_noise_level_in_the_units_of_the_file_is_noticed(flags, hint):
-    with pytest.warns(UserWarning, match=rf"divided by 255, give {hint} instead"):
-        build(flags, PLAIN._replace(scaling=Scaling(0.0, 255.0)))
-    with warnings.catch_warnings(action="error"):
-        build(flags)
+def test_levels_of_noise_and_shares_of_white(flags, observation, std):
+    assert build(flags, observation)[1].std == pytest.approx(std, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("flags", "observation", "words"),
+    [
+        ({"noise": "0.1"}, BYTES, "white is 255: give it in these units, or write 10%"),
+        ({"variance": "0.01"}, BYTES, "write 10%"),
+        ({"noise": "0.02"}, COUNTS, "black is 100 and white is 3100"),
+        ({"noise": "a%"}, BYTES, "'a%' is not a percentage"),
+    ],
+)
+def test_a_share_of_white_is_asked_about_where_the_data_have_other_units(flags, observation, words):
+    with pytest.raises(UserError, match=words):
+        build(flags, observation)
+
+
+def test_the_noise_of_a_problem_file_is_in_the_units_of_that_file(tmp_path):
+    text = 'scale = 1.0\noperator = [{ kind = "gain", gain = 1 }]\nnoise.std = 0.1'
+    (tmp_path / "night.toml").write_text(text)
+    found = Specification.from_flags({"problem": tmp_path / "night.toml", "scale": 255.0})
+    assert found.units == Units(scale=255.0)
+    assert found.with_files(BYTES).build(SHAPE)[1].std == np.float32(0.1)
+
+
+@pytest.mark.parametrize("entry", ["scale = '1'", "offset = true", "invert = 1"])
+def test_units_that_are_none(entry):
+    with pytest.raises(UserError, match=entry.split()[0]):
+        Specification.from_toml(
+            f"{entry}\noperator = [{{kind = 'downsample', n = 2}}]\nnoise.std=1"
+        )
+
+
+@pytest.mark.parametrize("white", [1.0, 255])
+def test_soft_edges_of_a_mask_become_hard(tmp_path, white):
+    soft = np.linspace(0, 1, 48).reshape(SHAPE)
+    np.save(tmp_path / "soft.npy", (white * soft).astype(type(white)))
+    with pytest.warns(UserWarning, match=r"46 of 48 pixels of the mask soft\.npy"):
+        operator, _ = build({"mask": str(tmp_path / "soft.npy")})
+    np.testing.assert_array_equal(
+        operator.mask, np.floor(white * soft) / white >= 0.5 if white > 1 else soft >= 0.5
+    )
+
+
+def test_masks_of_the_size_of_the_picture_are_resized_with_it():
+    raw = np.arange(4 * 48.0).reshape(16, 12)
+    mask = np.ones((16, 12))
+    mask[:2] = 0
+    picture = dataclasses.replace(PLAIN, raw=raw)
+    stated = Specification(({"kind": "mask", "mask": mask}, {"kind": "blur", "sigma": 0.5}))
+    with pytest.raises(UserError, match=r"shape \(16, 12\), .* \(8, 6\); --resize crop"):
+        stated.fit(picture, SHAPE, None)
+    with pytest.warns(UserWarning, match="resized from 16x12 to 8x6 pixels."):
+        found, resized = stated.fit(picture, SHAPE, "crop")
+    assert [table["kind"] for table in found.operators] == ["blur"]
+    assert np.isnan(resized.raw[0]).all()
+    expected = raw.reshape(8, 2, 6, 2).mean(axis=(1, 3))
+    np.testing.assert_allclose(resized.raw[1:], expected[1:])
+    same = Specification(({"kind": "mask", "mask": mask[:8, :6]},))
+    assert same.fit(PLAIN, SHAPE, "crop")[0] is same
 
 
 def test_names_in_a_file_are_relative_to_it(tmp_path):

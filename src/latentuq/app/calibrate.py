@@ -20,8 +20,8 @@ from latentuq.core.files import atomic_path
 from latentuq.data.datasets import PUBLICATIONS, load_dataset
 from latentuq.data.digits import load_digits
 from latentuq.data.image_sets import read_images
-from latentuq.data.observation import Observation
-from latentuq.data.scaling import BYTES, UNIT, Scaling
+from latentuq.data.observation import Observation, Units, read_observation
+from latentuq.data.scaling import BYTES, UNIT
 from latentuq.prior.generative import GenerativePrior
 from latentuq.prior.model_file import keep_check, load_prior
 from latentuq.prior.training.quality import compare_elbos
@@ -40,10 +40,10 @@ class CalibrationRequest:
 
     Attributes:
         folder: Where rows and report shall be.
-        model: The name or the model file of the prior; by default that of the specification, or
-            "mnist".
+        model: The name or the model file of the prior.
         images: The held-out images: a dataset, a file or a folder; by default those that training
             kept aside.
+        units: What is said about black and white of the images.
         specification: What happens to every image; by default half of it is hidden, with mild
             noise on the other half.
         corruption: The specification in a few words.
@@ -56,8 +56,9 @@ class CalibrationRequest:
     """
 
     folder: Path
-    model: str | None = None
+    model: str = "mnist"
     images: str | None = None
+    units: Units = Units()
     specification: Specification | None = None
     corruption: str = ""
     count: int = 30
@@ -72,14 +73,12 @@ class HeldOut(NamedTuple):
     """Clean images that a prior was not trained on.
 
     Attributes:
-        name: Where they come from.
         images: The images on the prior's scale.
-        scaling: The map from the units in which noise is stated to that scale.
+        observation: The same in the units of their files.
     """
 
-    name: str
     images: Float[np.ndarray, "n *shape"]
-    scaling: Scaling
+    observation: Observation
 
 
 def calibrate(request: CalibrationRequest, on_image: OnImage) -> Checked:
@@ -89,13 +88,11 @@ def calibrate(request: CalibrationRequest, on_image: OnImage) -> Checked:
         request: What is to be checked.
         on_image: Called after each image.
     """
-    stated = request.specification
-    model = request.model or (stated and stated.prior) or "mnist"
-    prior = load_prior(model)
-    found = read_held_out(prior, request.images)
+    prior = load_prior(request.model)
+    found = read_held_out(prior, request.images, request.units)
     order = np.random.default_rng(request.seed).permutation(len(found.images))
     images = found.images[order[: request.count]]
-    plan = _make_plan(request, prior, found)
+    plan = _make_plan(request, prior, found.observation)
     _prepare(request)
 
     def report(name: str, row: dict[str, Any]) -> None:
@@ -110,7 +107,8 @@ def calibrate(request: CalibrationRequest, on_image: OnImage) -> Checked:
         "model": prior.card.name,
         "model checksum": prior.card.checksum,
         "training": _describe_training(prior),
-        "held-out images": f"{found.name} ({len(images)} of {len(found.images)})",
+        "held-out images": f"{found.observation.name} ({len(images)} of {len(found.images)})",
+        "their units": found.observation.assumed,
         "budget": request.budget,
         "seed": str(request.seed),
         "command": request.command,
@@ -118,7 +116,7 @@ def calibrate(request: CalibrationRequest, on_image: OnImage) -> Checked:
     }
     _write(request.folder, prior, checked, provenance)
     if request.keep:
-        keep_check(model, checked.check)
+        keep_check(request.model, checked.check)
     return checked
 
 
@@ -130,54 +128,53 @@ def _describe_training(prior: GenerativePrior) -> str:
     return compare_elbos(metrics, math.prod(prior.shape))
 
 
-def read_held_out(prior: GenerativePrior, source: str | None) -> HeldOut:
+def read_held_out(prior: GenerativePrior, source: str | None, units: Units) -> HeldOut:
     """The images of a source, or else those that the model keeps or that its dataset has."""
-    if source is None:
-        return _kept_images(prior)
-    if source in PUBLICATIONS:
-        return _fitting(prior, HeldOut(source, load_dataset(source).test_images, UNIT))
-    found = read_images(source)
-    images = found.train if found.test is None else found.test
-    common, scaling = (UNIT, BYTES), found.scaling
-    if prior.scaling not in common:
-        images = prior.scaling.to_unit(scaling.from_unit(images.astype(np.float64)))
-        scaling = prior.scaling
-    elif scaling not in common:
+    name, raw = _kept_images(prior) if source is None else _read_raw(prior, source, units)
+    if raw.shape[1:] != prior.shape:
         raise UserError(
-            f"{source} holds values from {scaling.offset:g} to {scaling.offset + scaling.scale:g},"
-            f" but {prior.card.name} was trained on images of 8 bits or from 0 to 1: bring these"
-            " to the same scale."
+            f"The images of {name} have shape {raw.shape[1:]}, but those of {prior.card.name} have"
+            f" shape {prior.shape}."
         )
-    return _fitting(prior, HeldOut(source, images, scaling))
+    observation = read_observation(raw, prior.scaling, raw.ndim, units)
+    observation = dataclasses.replace(observation, name=name)
+    return HeldOut(observation.scaling.to_unit(observation.raw), observation)
 
 
-def _kept_images(prior: GenerativePrior) -> HeldOut:
+def _read_raw(prior: GenerativePrior, source: str, units: Units) -> tuple[str, np.ndarray]:
+    """Images in the units of their files, as bytes if these are bytes."""
+    if source in PUBLICATIONS:
+        return source, load_dataset(source).test_images
+    found = read_images(source)
+    images, scaling = found.train if found.test is None else found.test, found.scaling
+    raw = scaling.from_unit(images.astype(np.float64))
+    if scaling == BYTES:
+        return source, np.rint(raw).astype(np.uint8)
+    if prior.scaling in (UNIT, BYTES) and scaling != UNIT and units.scale is None:
+        raise UserError(
+            f"{source} holds values from {scaling.offset:g} to {scaling.white:g}, but"
+            f" {prior.card.name} was trained on images of 8 bits or from 0 to 1: say what white is"
+            " with --scale."
+        )
+    return source, raw
+
+
+def _kept_images(prior: GenerativePrior) -> tuple[str, np.ndarray]:
     card, scaling = prior.card, UNIT if prior.scaling == BYTES else prior.scaling
     if card.held_out is not None:
-        return HeldOut("images that training kept aside", card.held_out, scaling)
+        return "images that training kept aside", scaling.from_unit(card.held_out)
     data = str(card.training.get("data"))
     if data == "mnist":
-        return HeldOut("the MNIST test digits of the package", load_digits().images, UNIT)
+        return "the MNIST test digits of the package", load_digits().images
     if data in PUBLICATIONS:
-        return HeldOut(f"test images of {data}", load_dataset(data).test_images, UNIT)
+        return f"test images of {data}", load_dataset(data).test_images
     raise UserError(f"The model {card.name} keeps no held-out images: give --images.")
 
 
-def _fitting(prior: GenerativePrior, found: HeldOut) -> HeldOut:
-    if found.images.shape[1:] != prior.shape:
-        raise UserError(
-            f"The images of {found.name} have shape {found.images.shape[1:]}, but those of"
-            f" {prior.card.name} have shape {prior.shape}."
-        )
-    return found
-
-
-def _make_plan(request: CalibrationRequest, prior: GenerativePrior, found: HeldOut) -> Plan:
+def _make_plan(request: CalibrationRequest, prior: GenerativePrior, found: Observation) -> Plan:
     if request.specification is None:
         return half_hidden(prior, request.budget, request.seed)
-    raw = found.scaling.from_unit(np.asarray(found.images[0], np.float64))
-    observation = Observation(found.name, raw, found.scaling)
-    operator, noise = request.specification.with_files(observation).build(prior.shape)
+    operator, noise = request.specification.with_files(found).build(prior.shape)
     if noise is None:
         raise UserError("calibrate adds noise of a known level: give it instead of --noise auto.")
     return Plan(operator, noise, request.corruption, request.budget, request.seed)

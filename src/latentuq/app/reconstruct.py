@@ -14,16 +14,17 @@ from jaxtyping import Array, Float, Key
 from latentuq.app.progress import Listener, Stages
 from latentuq.core.errors import UserError
 from latentuq.core.files import staged_folder
-from latentuq.data.observation import Observation, read_observation, resize
+from latentuq.data.observation import Observation
 from latentuq.likelihood.noise import GaussianNoise
 from latentuq.posterior.noise_level import NoiseLevel, estimate_noise
 from latentuq.posterior.posterior import Posterior
 from latentuq.posterior.solve import solve
 from latentuq.prior.generative import GenerativePrior
 from latentuq.prior.model_file import load_prior
-from latentuq.problem.files import read_prior
+from latentuq.problem.files import read_data, read_prior
 from latentuq.problem.inverse import InverseProblem, observe
 from latentuq.problem.specification import Specification
+from latentuq.problem.units import to_prior_scale
 from latentuq.report.collect import collect
 from latentuq.report.content import Content
 from latentuq.report.write import FILES, Background, stamp, write_report, write_summary
@@ -41,7 +42,7 @@ class Request:
             "mnist".
         corrupt: Whether the image is clean: then it is corrupted first, and compared with the
             answer.
-        resize: Whether the image may be resized to the shape of the data.
+        resize: How the image may be resized to the shape of the data: "crop", "pad" or not at all.
         budget: "preview", "default" or "thorough".
         samples: The number of draws of u and x that are saved.
         seed: The seed of everything random.
@@ -54,7 +55,7 @@ class Request:
     specification: Specification = field(default_factory=Specification)
     model: str | None = None
     corrupt: bool = False
-    resize: bool = False
+    resize: str | None = None
     budget: str = "default"
     samples: int = 500
     seed: int = 0
@@ -69,7 +70,7 @@ class Report(NamedTuple):
         folder: The folder that holds it.
         posterior: The posterior that it describes.
         facts: The numbers of `summary.json`.
-        noise_level: The level of the noise, if it was estimated.
+        noise_level: The level of the noise in the units of the data, if it was estimated.
         content: The arrays and numbers that the report shows.
     """
 
@@ -100,15 +101,17 @@ def reconstruct(
         keys = jax.random.split(jax.random.key(request.seed), 4)
         data_key, noise_key, solve_key, report_key = keys
         with _noting() as notes:
-            observation = read_observation(request.image, prior.scaling, len(prior.shape))
-            observation.check()
+            observation = read_data(request.specification, request.image, prior)
             stages.end("start-up")
             problem, truth = _state(data_key, request, prior, observation)
+        assumed = _what_is_assumed(request.specification, observation, problem)
+        stages.say(assumed)
         stages.end("problem")
         level = None
         if request.specification.noise_is_unknown:
             stages.say("Estimating the noise.")
             problem, level = _estimate(noise_key, problem)
+            level = level.scaled(observation.scaling.step)
             stages.end("noise")
         stages.say("Searching for modes (a first run compiles, some 15 seconds).")
         post = solve(solve_key, problem, budget=request.budget, progress=stages.follow)
@@ -120,6 +123,7 @@ def reconstruct(
         background = Background(
             title=f"{Path(observation.name).name} under {prior.card.name}",
             observation=observation,
+            assumed=assumed,
             notes=notes,
             noise_level=level,
             samples=request.samples,
@@ -143,34 +147,44 @@ def _state(
     key: Key[Array, ""], request: Request, prior: GenerativePrior, observation: Observation
 ) -> tuple[InverseProblem, Float[np.ndarray, "height width"] | None]:
     """The problem, and the clean image if that was given."""
-    operator, noise = request.specification.with_files(observation).build(prior.shape)
-    if not request.corrupt:
-        values = _fit(observation, operator.output_shape, "the data of this problem", request)
-        # Where the level is to be estimated, any will do for the time being.
-        return InverseProblem(prior, operator, noise or GaussianNoise(1.0), values), None
-    values = _fit(observation, prior.shape, f"the images of {prior.card.name}", request)
-    if np.isnan(values).any():
+    if request.corrupt:
+        return _corrupt(key, request, prior, observation)
+    stated = request.specification.with_files(observation)
+    stated, observation = stated.fit(observation, prior.shape, request.resize)
+    operator, noise = stated.build(prior.shape)
+    values = to_prior_scale(observation, operator, noise)
+    # Where the level is to be estimated, any will do for the time being.
+    return InverseProblem(prior, operator, noise or GaussianNoise(1.0), values), None
+
+
+def _corrupt(
+    key: Key[Array, ""], request: Request, prior: GenerativePrior, observation: Observation
+) -> tuple[InverseProblem, Float[np.ndarray, "height width"]]:
+    """The problem that a corruption makes of a clean image, and that image."""
+    clean, exact = Specification(), GaussianNoise(0.0)
+    _, observation = clean.fit(observation, prior.shape, request.resize)
+    if np.isnan(observation.raw).any():
         raise UserError("A clean image has no missing pixels: fill them or leave out --corrupt.")
+    values = to_prior_scale(observation, clean.build(prior.shape)[0], exact)
+    operator, noise = request.specification.with_files(observation).build(prior.shape)
     assert noise is not None  # An unknown level was refused at the beginning.
     noise.check(operator.output_shape)
     y = np.asarray(observe(key, operator, noise, values.astype(np.float32)))
     return InverseProblem(prior, operator, noise, y), values
 
 
-def _fit(
-    observation: Observation, shape: tuple[int, ...], expected: str, request: Request
-) -> Float[np.ndarray, "*data"]:
-    """The values of an observation in the shape that is expected, resized if that is allowed."""
-    values = observation.values
-    if values.shape == shape:
-        return values
-    resizable = len(shape) == values.ndim == 2
-    if not request.resize or not resizable:
-        offer = "; --resize changes it" if resizable else ""
-        raise UserError(
-            f"The image has shape {values.shape}, but {expected} have shape {shape}{offer}."
-        )
-    return resize(values, shape)
+def _what_is_assumed(
+    specification: Specification, observation: Observation, problem: InverseProblem
+) -> str:
+    """What is taken for granted about the units of data and noise, in a line."""
+    levels = np.unique(np.asarray(problem.noise.std) * observation.scaling.step)
+    if specification.noise_is_unknown:
+        noise = "The noise is estimated from the data."
+    elif not levels.any():
+        noise = "No noise is assumed: for noisy data give --noise, or --noise auto to estimate it."
+    else:
+        noise = f"The noise is {observation.show(*levels[[0, -1]][: len(levels)])}."
+    return f"{observation.assumed} {noise}"
 
 
 def _estimate(key: Key[Array, ""], problem: InverseProblem) -> tuple[InverseProblem, NoiseLevel]:

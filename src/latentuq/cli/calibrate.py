@@ -53,15 +53,20 @@ def calibrate(
     from latentuq.problem.specification import Specification
 
     keep_compiled()
-    stated = [f"--{name} {value}" for name, value in flags.items() if value is not None]
-    specification = Specification.from_flags(flags) if stated else None
-    named = model or (specification and specification.prior) or "mnist"
-    folder = output or Path(f"{Path(named).stem}-calibration")
+    specification = Specification.from_flags(flags)
+    stated = [
+        f"--{name} {value}"
+        for name, value in flags.items()
+        if value is not None and not hasattr(specification.units, name)
+    ]
+    model = model or specification.prior or "mnist"
+    folder = output or Path(f"{Path(model).stem}-calibration")
     request = CalibrationRequest(
         folder,
         model,
         images,
-        specification,
+        specification.units,
+        specification if stated else None,
         corruption=" ".join(stated),
         count=count,
         budget=budget,

@@ -50,6 +50,17 @@ def _flag(kind: type, name: str, text: str, metavar: str | None = None) -> Any:
 
 
 PROBLEM_FLAGS = {
+    "scale": _flag(
+        float,
+        "scale",
+        "White minus black in the units of the image; by default that of the images that the"
+        " model was trained on, 255 or 65535 for 8 or 16 bits, 1 for floats.",
+        "NUMBER",
+    ),
+    "offset": _flag(float, "offset", "Black in the units of the image.", "NUMBER"),
+    "invert": Annotated[
+        bool | None, typer.Option("--invert", help="The image is dark on white: turn it round.")
+    ],
     "gain": _flag(str, "gain", "Multiply every pixel, before any blur.", "NUMBER|FILE"),
     "blur": _flag(
         str,
@@ -81,9 +92,10 @@ PROBLEM_FLAGS = {
     "noise": _flag(
         str,
         "noise",
-        "Standard deviation of the noise: a number on the scale of [0, 1], a map of the data's"
-        " shape, or auto to estimate it (reconstruct only).",
-        "SIGMA|FILE|auto",
+        "Standard deviation of the noise in the units of the image (25 is 25 of 255 in 8 bits): a"
+        " number, a share of white such as 10%, a map of the data's shape, or auto to estimate it"
+        " (reconstruct only).",
+        "SIGMA|10%|FILE|auto",
     ),
     "variance": _flag(str, "variance", "The same, as a variance.", "VARIANCE|FILE"),
     "covariance": _flag(Path, "covariance", "Noise covariance of flattened data.", "FILE.npy"),

@@ -1,7 +1,6 @@
 """`latentuq problem`: state an inverse problem, check it, and keep it as a file."""
 
 import json
-import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,20 +30,16 @@ def problem(
 
     Gain, blur, downsampling, projection and matrix act in this order, the mask last.
     """
-    from latentuq.data.observation import read_observation
-    from latentuq.prior.model_file import embedded_models, load_prior
-    from latentuq.problem.files import make_problem, save_problem
+    from latentuq.prior.model_file import load_prior
+    from latentuq.problem.files import make_problem, read_data, save_problem
     from latentuq.problem.specification import Specification
 
     if output.exists() and not force:
         raise UserError(f"{output} exists; --force overwrites it.")
-    prior = load_prior(model)
-    observation = read_observation(data, prior.scaling, len(prior.shape))
-    observation.check()
-    stated = make_problem(Specification.from_flags(flags), prior, observation)
-    # A model file is named relative to the problem file, so that both can move together.
-    name = model if model in embedded_models() else os.path.relpath(model, output.parent)
-    save_problem(stated, output, prior=name, overwrite=force)
+    prior, specification = load_prior(model), Specification.from_flags(flags)
+    observation = read_data(specification, data, prior)
+    stated = make_problem(specification, prior, observation)
+    save_problem(stated, output, overwrite=force)
     if as_json:
         summary = {
             "problem": str(output),
@@ -53,8 +48,10 @@ def problem(
             "noise": repr(stated.noise),
             "observed": int(stated.observed.sum()),
             "data": int(stated.y.size),
+            "units": observation.assumed,
         }
         typer.echo(json.dumps(summary))
     else:
+        typer.echo(observation.assumed)
         typer.echo(stated.explain())
         typer.echo(f"Wrote {output}")

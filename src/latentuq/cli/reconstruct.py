@@ -19,7 +19,7 @@ def reconstruct(
         typer.Argument(
             metavar="IMAGE",
             help="The observation: png, tif, npy, npz or fits (file.fits[1] chooses an extension)."
-            " NaN marks missing pixels; whole numbers are scaled to [0, 1], colour to grey.",
+            " NaN marks missing pixels; colour is reduced to grey.",
         ),
     ],
     output: Annotated[
@@ -36,8 +36,13 @@ def reconstruct(
         typer.Option("--corrupt", help="IMAGE is clean: corrupt it first, compare with it after."),
     ] = False,
     resize: Annotated[
-        bool, typer.Option("--resize", help="Resize IMAGE to the shape of the data.")
-    ] = False,
+        str | None,
+        typer.Option(
+            help="Resize IMAGE to the shape of the data: crop cuts off what is too long, pad adds"
+            " missing pixels. A mask of IMAGE's size is resized with it.",
+            metavar="crop|pad",
+        ),
+    ] = None,
     budget: Annotated[str, typer.Option(help="preview, default or thorough.")] = "default",
     samples: Annotated[int, typer.Option(min=1, help="Draws of u and x in posterior.nc.")] = 500,
     seed: Annotated[int, seed_option()] = 0,
@@ -72,6 +77,7 @@ def reconstruct(
     typer.echo(report.posterior.summary())
     for advice in report.posterior.verdict.advice:
         typer.echo(f"- {advice}")
+    typer.echo(report.facts["units"])
     if report.noise_level is not None:
-        typer.echo(f"noise {report.noise_level}")
+        typer.echo(f"Estimated noise: {report.noise_level}")
     typer.echo(f"Report: {report.folder / 'report.html'}")

@@ -11,15 +11,18 @@ from latentuq.core.errors import UserError
 
 @dataclass(frozen=True)
 class Scaling:
-    """The map `x = (raw - offset) / scale` from file values to prior values."""
+    """The map `x = (raw - offset) / scale` from file values to prior values.
+
+    Black is `offset` and white is `offset + scale`, which is the smaller one in a negative.
+    """
 
     offset: float
     scale: float
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.offset) and math.isfinite(self.scale) and self.scale > 0):
+        if not (math.isfinite(self.offset) and math.isfinite(self.scale) and self.scale):
             raise UserError(
-                f"A scaling needs a finite offset and a positive scale, "
+                f"A scaling needs a finite offset and a finite scale other than 0, "
                 f"not offset {self.offset} and scale {self.scale}."
             )
 
@@ -37,6 +40,20 @@ class Scaling:
     def from_unit(self, x: Any) -> Any:
         """Return `x * scale + offset`, for NumPy and JAX arrays alike."""
         return x * self.scale + self.offset
+
+    @property
+    def step(self) -> float:
+        """What one unit of the prior's scale is in the units of the file: a standard deviation."""
+        return abs(self.scale)
+
+    @property
+    def white(self) -> float:
+        """The value of the file that the prior calls 1."""
+        return self.offset + self.scale
+
+    def inverted(self) -> "Scaling":
+        """The map for a negative: black and white change places."""
+        return Scaling(self.white, -self.scale)
 
 
 UNIT, BYTES = Scaling(0.0, 1.0), Scaling(0.0, 255.0)

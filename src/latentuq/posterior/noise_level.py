@@ -48,9 +48,17 @@ class NoiseLevel(NamedTuple):
         """Whether the data only bound it: no noise at all would explain them as well."""
         return bool(self.log_evidences[0] > np.max(self.log_evidences) - _BOUND)
 
+    def scaled(self, factor: float) -> "NoiseLevel":
+        """The same levels in other units."""
+        std, low, high = (factor * each for each in (self.std, self.low, self.high))
+        return NoiseLevel(std, low, high, factor * self.levels, self.log_evidences)
+
     def __str__(self) -> str:
         if self.is_bound:
-            return f"about {self.high:.2g} or less: none at all explains the data as well"
+            return (
+                f"{self.std:.2g} is assumed, because no noise at all explains the data as well: the"
+                " generator's own error hides it, so give it if you know it"
+            )
         return f"{self.std:.3g} ({self.low:.3g} to {self.high:.3g})"
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, cast
 
 import equinox as eqx
@@ -20,7 +21,7 @@ from latentuq.prior.vae import Decoder, Encoder
 
 @dataclasses.dataclass(frozen=True)
 class Card:
-    """What is known about a prior besides its numbers: name, metrics, how it was made.
+    """What is known about a prior besides its numbers: name, metrics, how it was made, its file.
 
     `checksum` is that of the weights in the model file. `held_out` are a few images on the prior's
     scale that played no part in training, and `check` is what such images have shown.
@@ -37,6 +38,7 @@ class Card:
     held_out: Float[np.ndarray, "n *shape"] | None = dataclasses.field(
         default=None, compare=False, repr=False
     )
+    path: Path | None = dataclasses.field(default=None, compare=False)
 
 
 class GenerativePrior(eqx.Module):

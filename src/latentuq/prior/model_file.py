@@ -108,7 +108,7 @@ def load_prior(name_or_path: str | Path) -> GenerativePrior:
     path = find_model(name_or_path)
     file = read_tensors(path, KIND)
     with _explaining(path):
-        return _build(file, _read_architecture(file.header), _checksum(path))
+        return _build(file, _read_architecture(file.header), path)
 
 
 def read_card(path: str | Path) -> dict[str, Any]:
@@ -214,7 +214,7 @@ def _read_check(table: Any) -> PriorCheck:
     return check
 
 
-def _build(file: TensorFile, architecture: _Architecture, checksum: str) -> GenerativePrior:
+def _build(file: TensorFile, architecture: _Architecture, path: Path) -> GenerativePrior:
     # Shapes only: nothing is allocated before the file has shown arrays of these very shapes.
     size, flow_size, shape = architecture.vae, architecture.flow, architecture.shape
     dim = size.latent
@@ -255,9 +255,10 @@ def _build(file: TensorFile, architecture: _Architecture, checksum: str) -> Gene
             name=str(file.header["name"]),
             metrics=file.header["metrics"],
             training=file.header["training"],
-            checksum=checksum,
             check=architecture.check,
             held_out=_unpacked(file.arrays.get(HELD_OUT), shape),
+            checksum=_checksum(path),
+            path=path.absolute(),
         ),
     )
 

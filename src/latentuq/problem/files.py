@@ -22,6 +22,7 @@ Example:
         std = 0.05
 """
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -37,9 +38,10 @@ from latentuq.forward.operator import Composed, Operator
 from latentuq.forward.registry import kind_of
 from latentuq.forward.stacked import Stack
 from latentuq.prior.generative import GenerativePrior
-from latentuq.prior.model_file import embedded_name, load_prior
+from latentuq.prior.model_file import embedded_name, load_prior, save_prior
 from latentuq.problem.inverse import InverseProblem
 from latentuq.problem.specification import FORMAT, Specification
+from latentuq.problem.units import to_prior_scale
 
 # Lists up to this length are written into the TOML text itself.
 _LONGEST_LIST = 64
@@ -55,21 +57,40 @@ def save_problem(
     Args:
         problem: The problem to save.
         path: The `.toml` file.
-        prior: The name or the model file of the prior; an embedded one is known, any other is left
-            out of the file unless it is named here.
+        prior: The name or the model file of the prior. By default it is that which the prior was
+            loaded from; a prior that was trained and not saved is written beside the problem. One
+            that is Python code is left out, and `load_problem` must be given it.
         overwrite: Whether files that exist are replaced.
     """
     path = Path(path)
-    text, arrays = format_problem(problem, path.stem, prior)
+    trained = problem.prior if prior is None and _is_unsaved(problem.prior) else None
+    beside_it = path.with_name(f"{path.stem}-prior.safetensors")
+    name = beside_it.name if trained else prior or _name_of(problem.prior, path.parent)
+    text, arrays = format_problem(problem, path.stem, name)
     if not overwrite:
-        for file in (path, *map(path.with_name, arrays)):
+        for file in (path, *[beside_it] * bool(trained), *map(path.with_name, arrays)):
             if file.exists():
                 raise UserError(f"{file} exists and would be overwritten; --force allows it.")
+    if trained:
+        save_prior(beside_it, trained)
     for filename, values in arrays.items():
         with atomic_path(path.with_name(filename)) as beside:
             np.save(beside, values, allow_pickle=False)
     with atomic_path(path) as beside:
         beside.write_text(text, encoding="utf-8")
+
+
+def _is_unsaved(prior: GenerativePrior) -> bool:
+    """Whether a prior has been trained, but is neither embedded nor in a file that is known."""
+    return prior.encoder is not None and prior.card.path is None
+
+
+def _name_of(prior: GenerativePrior, folder: Path) -> str | None:
+    """What a problem file in a folder calls a prior; None for one that no file holds."""
+    if (name := embedded_name(prior)) is not None or prior.card.path is None:
+        return name
+    # Relative, so that model and problem can move together.
+    return os.path.relpath(prior.card.path, folder)
 
 
 def load_problem(path: str | Path, prior: GenerativePrior | None = None) -> InverseProblem:
@@ -98,11 +119,18 @@ def make_problem(
     if observation is None:
         if specification.y is None:
             raise UserError('The problem names no data; add a line such as y = "observation.npy".')
-        observation = read_observation(specification.y, prior.scaling, len(prior.shape))
+        observation = read_data(specification, specification.y, prior)
     operator, noise = specification.with_files(observation).build(prior.shape)
     if noise is None:
         raise UserError("The noise has the level auto, which only latentuq reconstruct estimates.")
-    return InverseProblem(prior, operator, noise, observation.values)
+    return InverseProblem(prior, operator, noise, to_prior_scale(observation, operator, noise))
+
+
+def read_data(
+    specification: Specification, source: str | Path | np.ndarray, prior: GenerativePrior
+) -> Observation:
+    """Reads data in the units that specification, prior or file tell."""
+    return read_observation(source, prior.scaling, len(prior.shape), specification.units)
 
 
 def read_prior(specification: Specification) -> GenerativePrior:
@@ -121,13 +149,14 @@ def format_problem(
     Args:
         problem: The problem to describe.
         stem: What the names of the arrays begin with.
-        prior: The name or the model file of the prior; see `save_problem`.
+        prior: The name or the model file of the prior; None leaves it out.
     """
     arrays: Arrays = {f"{stem}-y.npy": np.asarray(problem.y)}
     head: dict[str, Any] = {"format": FORMAT}
-    if (prior := prior or embedded_name(problem.prior)) is not None:
+    if prior is not None:
         head |= {"prior": prior, "model_error": problem.prior.model_error_name}
-    head["y"] = f"{stem}-y.npy"
+    # A problem is stated on the scale of the prior's images, whatever the units of the files were.
+    head |= {"y": f"{stem}-y.npy", "scale": 1.0}
     operators = _operator_tables(problem.operator, f"{stem}-operator", arrays)
     noise = _file_arrays(problem.noise.parameters(), f"{stem}-noise", arrays)
     tables = [format_table(head), *(format_table(table, "[[operator]]") for table in operators)]

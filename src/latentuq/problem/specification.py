@@ -19,8 +19,8 @@ from jaxtyping import Float
 
 from latentuq.core.arrays import read_real
 from latentuq.core.errors import UserError
-from latentuq.data.images import existing_file, is_fits, read_array, read_fits_header
-from latentuq.data.observation import Observation, full_scale
+from latentuq.data.images import existing_file, read_array, read_fits_header
+from latentuq.data.observation import Observation, Units
 from latentuq.forward.mask import Mask, is_mask_text, parse_mask
 from latentuq.forward.operator import Operator
 from latentuq.forward.registry import build_operator, check_parameters
@@ -36,7 +36,8 @@ AUTO = "auto"
 Table = Mapping[str, Any]
 Find = Callable[[str], Any]
 
-_KNOWN = ("format", "prior", "model_error", "y", "operator", "noise")
+_UNITS = ("scale", "offset", "invert")
+_KNOWN = ("format", "prior", "model_error", "y", *_UNITS, "operator", "noise")
 _NOISES = ("std", "variance", "covariance")
 # Without any operator the image itself is observed, without noise the data are exact.
 _IDENTITY = ({"kind": "gain", "gain": 1.0},)
@@ -51,6 +52,8 @@ _OPERATOR_FLAGS = {
     "mask": ("mask", "mask"),
     "quality": ("quality", "flags"),
 }
+# Noise below this share of white is rather a share of white itself.
+_LEAST_NOISE = 1e-4
 _NOISE_FLAGS = {"noise": "std", "variance": "variance", "covariance": "covariance"}
 
 
@@ -60,10 +63,14 @@ class Specification:
 
     Attributes:
         operators: One table per operator, the one that acts first in front.
-        noise: One of std, variance and covariance; the std may be "auto".
+        noise: One of std, variance and covariance, in the units of the data; the std may be
+            "auto", or a percentage of white such as "10%".
         prior: The name or the model file of the prior.
         model_error: The name of the prior's model error that is to be used.
         y: The data, or the file that holds them.
+        units: What is said about black and white of the data.
+        noise_scale: White minus black in the units of the noise; None if they are those of the
+            data.
     """
 
     operators: Sequence[Table] = _IDENTITY
@@ -71,6 +78,8 @@ class Specification:
     prior: str | None = None
     model_error: str | None = None
     y: Path | Float[np.ndarray, "*data"] | None = None
+    units: Units = Units()
+    noise_scale: float | None = None
 
     @classmethod
     def from_flags(cls, flags: Mapping[str, Any]) -> "Specification":
@@ -80,12 +89,15 @@ class Specification:
         which of the resulting data are missing. Without a flag for the noise there is none.
         """
         given = {name: value for name, value in flags.items() if value is not None}
+        units = {name: given.pop(name) for name in _UNITS if name in given}
         if (path := given.pop("problem", None)) is not None:
             if given:
                 raise UserError(
                     f"--problem already describes operator and noise: leave out --{min(given)}."
                 )
-            return cls.read(path)
+            found = cls.read(path)
+            # The noise of the file stays in the units of the file.
+            return dataclasses.replace(found, units=dataclasses.replace(found.units, **units))
         if "boundary" in given and "blur" not in given:
             raise UserError("--boundary belongs to a blur: give --blur too.")
         noises = [flag for flag in _NOISE_FLAGS if flag in given]
@@ -93,7 +105,8 @@ class Specification:
             raise UserError(f"Give --{' or --'.join(noises)}, not both.")
         noise = {_NOISE_FLAGS[flag]: _numbers(given[flag]) for flag in noises}
         operators = [_table_of_flag(flag, given) for flag in _OPERATOR_FLAGS if flag in given]
-        return cls.from_dict({"operator": operators or [*_IDENTITY], "noise": noise or _NONE}, Path)
+        table = {"operator": operators or [*_IDENTITY], "noise": noise or _NONE}
+        return dataclasses.replace(cls.from_dict(table, Path), units=Units(**units))
 
     @classmethod
     def read(cls, path: str | Path) -> "Specification":
@@ -149,31 +162,79 @@ class Specification:
         y = table.get("y")
         if y is not None:
             y = _value("y", y, find) if isinstance(y, str) else read_real(y, "y")
+        units = _check_units({name: table[name] for name in _UNITS if name in table})
         return cls(
             [_check_operator(each, find) for each in operators],
             {name: _value(name, value, find) for name, value in noise.items()},
             prior,
             table.get("model_error"),
             y,
+            units,
+            units.scale,
         )
 
     @property
     def noise_is_unknown(self) -> bool:
         """Whether the level of the noise is to be estimated from the data."""
-        return isinstance(self.noise.get("std"), str)
+        level = self.noise.get("std")
+        return isinstance(level, str) and level == AUTO
 
     def with_files(self, observation: Observation) -> "Specification":
         """Reads every file of operators and noise, and brings the noise to the scale of [0, 1].
 
-        Numbers of the noise are on that scale already. Maps are in the units of the data if these
-        or the maps are FITS; otherwise whole numbers of a map have the range of their kind.
-
         Args:
-            observation: The data, whose units the noise may have.
+            observation: The data, whose units the noise has.
         """
-        noise = {name: _read_noise(name, value, observation) for name, value in self.noise.items()}
+        noise = {
+            name: self._read_noise(name, value, observation) for name, value in self.noise.items()
+        }
         operators = [_read_operator(table) for table in self.operators]
         return dataclasses.replace(self, operators=operators, noise=noise)
+
+    def fit(
+        self, observation: Observation, shape: tuple[int, ...], how: str | None
+    ) -> tuple["Specification", Observation]:
+        """Brings data to the shape that operators make of images, where that is allowed.
+
+        Masks of the size of the picture hide its pixels before it is resized, and are dropped.
+
+        Args:
+            observation: The data.
+            shape: The shape of the prior's images.
+            how: "crop" or "pad", see `Observation.resized`; None refuses data of another shape.
+        """
+        raw = observation.raw.copy()
+        kept = [table for table in self.operators if not _hides(table, raw.shape)]
+        wanted = _compose(kept or _IDENTITY).bind(shape).output_shape
+        if raw.shape == wanted:
+            return self, observation
+        resizable = len(wanted) == raw.ndim == 2
+        if how is None or not resizable:
+            offer = "; --resize crop cuts it, --resize pad adds missing pixels" * resizable
+            raise UserError(
+                f"{observation.name} has shape {raw.shape}, but the data of this problem have"
+                f" shape {wanted}{offer}."
+            )
+        for table in self.operators:
+            if table["kind"] == "mask" and _hides(table, raw.shape):
+                raw[table["mask"] == 0] = np.nan
+            elif _hides(table, raw.shape):
+                raw[table["flags"] != 0] = np.nan
+        resized = dataclasses.replace(observation, raw=raw).resized(wanted, how)
+        return dataclasses.replace(self, operators=kept or _IDENTITY), resized
+
+    def _read_noise(self, name: str, value: Any, observation: Observation) -> Any:
+        """Standard deviations, variances or a covariance on the scale of [0, 1]."""
+        if isinstance(value, Path):
+            value = read_array(value)
+        if isinstance(value, str):
+            return value if value == AUTO else _read_percentage(value)
+        values, power = read_real(value, f"The noise {name}"), 1 if name == "std" else 2
+        if self.noise_scale is not None:
+            return values / abs(self.noise_scale) ** power
+        if name != "covariance":
+            _check_noise(float(np.max(values, initial=0)) ** (1 / power), observation)
+        return values / observation.scaling.step**power
 
     def build(self, shape: tuple[int, ...]) -> tuple[Operator, GaussianNoise | None]:
         """Makes the operator for images of one shape, and the noise; None if it is unknown."""
@@ -196,6 +257,16 @@ def _table_of_flag(flag: str, given: Mapping[str, Any]) -> Table:
     if len(sides) > 1 or not all(side.is_integer() for side in sides):
         raise UserError(f"--blur {given[flag]} is neither SIGMA nor SIGMA,SIZE nor a file.")
     return table | {"sigma": sigma, "size": int(sides[0]) if sides else None}
+
+
+def _check_units(table: Table) -> Units:
+    """What a table says about black and white."""
+    for name in ("scale", "offset"):
+        if not isinstance(table.get(name, 0.0), int | float) or table.get(name) is True:
+            raise UserError(f"The problem has {name} = {table[name]!r}, which is not a number.")
+    if not isinstance(table.get("invert", False), bool):
+        raise UserError(f"The problem has invert = {table['invert']!r}, not true or false.")
+    return Units(**table)
 
 
 def _numbers(given: Any) -> Any:
@@ -233,7 +304,9 @@ def _check_operator(table: Any, find: Find | None) -> Table:
 
 def _value(name: str, value: Any, find: Find | None) -> Any:
     """A parameter; the name of a file is replaced by what it stands for."""
-    if not isinstance(value, str) or name == "boundary" or (name, value) == ("std", AUTO):
+    if not isinstance(value, str) or name == "boundary":
+        return value
+    if name == "std" and (value == AUTO or value.endswith("%")):
         return value
     # What has no ending is no file either: as a rule, it gives a sentence on which rules there are.
     if name == "mask" and (is_mask_text(value) or not Path(value).suffix):
@@ -255,15 +328,30 @@ def _read_operator(table: Table) -> Table:
     }
 
 
+def _hides(table: Table, shape: tuple[int, ...]) -> bool:
+    """Whether an operator's table is a mask, or flags, of this shape."""
+    values = table.get({"mask": "mask", "quality": "flags"}.get(table["kind"], ""))
+    return isinstance(values, np.ndarray) and values.shape == shape
+
+
 def _read_mask(path: Path) -> np.ndarray:
-    """Reads the image of a mask, which is 0 where data are hidden."""
+    """Reads the image of a mask, which is 0 where data are hidden; soft edges are made hard."""
     header = read_fits_header(path)
     if header is not None and str(header.get("EXTNAME", "")).strip().upper() == "DQ":
         raise UserError(f"{path} holds data-quality flags, where 0 is good: give it as --quality.")
     image = read_array(path)
-    # Image files hold 0 and 255 where arrays hold 0 and 1.
     highest = image.max(initial=0)
-    return image / highest if image.dtype.kind in "ui" and highest > 1 else image
+    if not np.isfinite(highest) or image.min(initial=0) < 0:
+        raise UserError(f"{path} is not a mask: it holds negative or missing values.")
+    # Image files hold 0 and 255 where arrays hold 0 and 1.
+    share = image / highest if highest > 1 else image
+    if soft := int(np.count_nonzero((share > 0) & (share < 1))):
+        warnings.warn(
+            f"{soft} of {share.size} pixels of the mask {path.name} are neither black nor white;"
+            " those darker than half of white are taken as missing.",
+            stacklevel=2,
+        )
+    return share >= 0.5
 
 
 def _read_psf(path: Path) -> np.ndarray:
@@ -272,27 +360,23 @@ def _read_psf(path: Path) -> np.ndarray:
     return psf / psf.sum() if psf.dtype.kind in "ui" and psf.any() else psf
 
 
-def _read_noise(name: str, value: Any, observation: Observation) -> Any:
-    """Standard deviations, variances or a covariance on the scale of [0, 1]."""
-    if name == "covariance":
-        return read_array(value) if isinstance(value, Path) else value
-    if isinstance(value, str):
-        return value
-    power, scale = (1 if name == "std" else 2), observation.scaling.scale
-    if isinstance(value, Path):
-        path, value = value, read_array(value)
-        if observation.header is not None or is_fits(path):
-            return value / scale**power
-        value = value / full_scale(value) ** power
-    highest = float(np.max(read_real(value, f"The noise {name}"), initial=0))
-    if highest > 1 and scale > 1:
-        warnings.warn(
-            f"The noise {name} reaches {highest:.3g} on the scale of [0, 1]; if it is in the units"
-            f" of the data, which were divided by {scale:g}, give"
-            f" {highest / scale**power:.2g} instead.",
-            stacklevel=2,
+def _check_noise(highest: float, observation: Observation) -> None:
+    """Asks where a noise looks like a share of white although the data are in other units."""
+    step = observation.scaling.step
+    least = 1.0 if observation.is_whole else _LEAST_NOISE * step
+    if step > 1 and 0 < highest < least:
+        raise UserError(
+            f"The noise of {highest:g} is far too small for {observation.name}, where black is"
+            f" {observation.scaling.offset:.6g} and white is {observation.scaling.white:.6g}: give"
+            f" it in these units, or write {100 * highest:g}% for a share of white."
         )
-    return value
+
+
+def _read_percentage(text: str) -> float:
+    try:
+        return float(text.removesuffix("%")) / 100
+    except ValueError:
+        raise UserError(f"The noise {text!r} is not a percentage of white, such as 10%.") from None
 
 
 def _compose(tables: Sequence[Table]) -> Operator:

@@ -12,12 +12,8 @@ import numpy as np
 from latentuq.core.errors import UserError
 from latentuq.data.observation import Observation
 from latentuq.data.scaling import UNIT
-from latentuq.forward.blur import Blur
-from latentuq.forward.downsample import Downsample
-from latentuq.forward.gain import Gain
-from latentuq.forward.mask import Mask, RandomMask, RegionMask
-from latentuq.forward.operator import Composed, Operator
 from latentuq.posterior.posterior import Posterior
+from latentuq.problem.units import keeps_units
 from latentuq.report.content import Content
 from latentuq.report.figures import FIGURES, save_figure, true_minus
 from latentuq.report.html import make_page
@@ -36,6 +32,7 @@ class Background:
     Attributes:
         title: The title of the page.
         observation: Where the data came from; with a FITS header, maps are written as FITS too.
+        assumed: What was taken for granted about units, in a line.
         notes: Sentences for the page, such as what was noticed about the data.
         noise_level: How the level of the noise was estimated, if it was.
         samples: The number of equally weighted draws of u and x in `posterior.nc`.
@@ -43,6 +40,7 @@ class Background:
 
     title: str
     observation: Observation | None = None
+    assumed: str = ""
     notes: Sequence[str] = ()
     noise_level: "NoiseLevel | None" = None
     samples: int = 500
@@ -72,8 +70,8 @@ def write_report(
         The numbers for `write_summary`.
     """
     facts = summarise(post, content)
-    facts["notes"] = [*background.notes]
-    provenance = _provenance(post)
+    facts["units"], facts["notes"] = background.assumed, [*background.notes]
+    provenance = {"units": true_minus(background.assumed)} | _provenance(post)
     if (level := background.noise_level) is not None:
         provenance["estimated noise"] = str(level)
         interval = {"low": level.low, "high": level.high, "bound": level.is_bound}
@@ -146,15 +144,18 @@ def _write_fits(folder: Path, post: Posterior, observation: Observation) -> None
         from astropy.io import fits
     except ImportError as error:
         raise UserError("Writing FITS needs astropy: pip install latentuq[fits].") from error
-    header = _adapted(observation.header, np.shape(post.mean), observation.values.shape)
+    assert post.problem is not None
+    data_shape = post.problem.y.shape
+    resized = observation.raw.shape != data_shape
+    header = _adapted(observation.header, np.shape(post.mean), data_shape, resized)
     scaling = observation.scaling
-    if post.problem is not None and not _keeps_units(post.problem.operator):
+    if not keeps_units(post.problem.operator):
         scaling = UNIT
         header.remove("BUNIT", ignore_missing=True)
         header.add_comment("On the prior's scale of [0, 1]: the operator changes units.")
     for name, values in (
         ("mean", scaling.from_unit(np.asarray(post.mean))),
-        ("std", scaling.scale * np.asarray(post.std)),
+        ("std", scaling.step * np.asarray(post.std)),
     ):
         fits.writeto(
             folder / f"{name}.fits",
@@ -164,25 +165,19 @@ def _write_fits(folder: Path, post: Posterior, observation: Observation) -> None
         )
 
 
-def _keeps_units(operator: Operator) -> bool:
-    """Whether data have the units of the image that they are made of."""
-    if isinstance(operator, Composed):
-        return _keeps_units(operator.outer) and _keeps_units(operator.inner)
-    if isinstance(operator, Gain):
-        return bool(np.all(np.asarray(operator.gain) == 1))
-    if isinstance(operator, Blur):
-        return bool(np.isclose(np.sum(np.asarray(operator.psf)), 1, atol=1e-3))
-    return isinstance(operator, Mask | RandomMask | RegionMask | Downsample)
+def _adapted(
+    header: Any, shape: tuple[int, ...], data_shape: tuple[int, ...], resized: bool = False
+) -> Any:
+    """The header of the data for a map, which may have more pixels on the same sky.
 
-
-def _adapted(header: Any, shape: tuple[int, ...], data_shape: tuple[int, ...]) -> Any:
-    """The header of the data for a map, which may have more pixels on the same sky."""
+    Coordinates of data that were resized are left out: some of the sky may have been cut off.
+    """
     from astropy.wcs import WCS
 
     header = header.copy()
     for word in ("BSCALE", "BZERO", "BLANK", "CHECKSUM", "DATASUM"):
         header.remove(word, ignore_missing=True)
-    if shape == data_shape and header.get("NAXIS", 2) == 2:
+    if shape == data_shape and header.get("NAXIS", 2) == 2 and not resized:
         return header
     ratios = np.array(shape[::-1]) / np.array(data_shape[::-1])
     with warnings.catch_warnings(action="ignore"):
@@ -192,6 +187,9 @@ def _adapted(header: Any, shape: tuple[int, ...], data_shape: tuple[int, ...]) -
         header.remove(word, ignore_missing=True)
     for word in [*header["CD?_?"], *header["CTYPE*"], *header["CR????*"], *header["CDELT*"]]:
         header.remove(word, ignore_missing=True)
+    if resized:
+        header.add_comment("The image was resized: the coordinates of the input are left out.")
+        return header
     # Pixel centres are whole numbers.
     wcs.wcs.crpix = (wcs.wcs.crpix - 0.5) * ratios + 0.5
     wcs.wcs.pc = wcs.wcs.get_pc() / ratios
