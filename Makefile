@@ -56,8 +56,10 @@ models: env
 	for name in mnist mnist-paper fashion-mnist; do \
 		data=$${name%-paper}; $(BIN)/latentuq data fetch $$data && \
 		$(BIN)/latentuq train $$data --config configs/$$name.toml --no-check \
-			-o src/latentuq/models/$$name.safetensors --force && \
-		$(BIN)/latentuq calibrate --model $$name --images $$data --count 40 --keep \
+			-o src/latentuq/models/$$name.safetensors --force || exit; \
+	done
+	for name in mnist fashion-mnist; do \
+		$(BIN)/latentuq calibrate --model $$name --images $$name --count 40 --keep \
 			-o $$(mktemp -d) || exit; \
 	done
 

@@ -220,7 +220,7 @@ def test_a_problem_is_stated_saved_and_loaded(call, tmp_path, tiny_prior):
 def test_training_shows_its_defaults_and_lists_its_settings(call):
     code, out, _ = call("train", "--help")
     assert code == 0
-    for words in ("--epochs", "[default: 30]", "--set", "--list-settings", "[default: 0.001]"):
+    for words in ("--epochs", "[default: (30)]", "--set", "--list-settings", "[default: (0.001)]"):
         assert words in out
     code, out, _ = call("train", "--list-settings")
     assert code == 0

@@ -132,11 +132,7 @@ class Cause(enum.Enum):
         "Use a prior that was trained on images like this one (latentuq train).",
     )
     NOT_COMPARED = (Standing.UNKNOWN, "there are no data that the model was compared with")
-    NOT_CHECKED = (
-        Standing.UNKNOWN,
-        "nobody has checked on held-out images whether this prior's intervals hold the truth"
-        " (latentuq calibrate does)",
-    )
+    NOT_CHECKED = (Standing.UNKNOWN, "the prior has not been checked on cases like this one")
     PRIOR_HOLDS = (
         Standing.OK,
         "on held-out images its intervals held the truth about as often as they should",

@@ -11,7 +11,7 @@ from latentuq.prior.check import PriorCheck
 _NARROW = 0.86
 _OVERCONFIDENT = 0.75
 # Share of hidden pixels in 50 % intervals above which these are too wide.
-_WIDE = 0.7
+_WIDE = 0.75
 # From this share of the spread without data on, the data told next to nothing.
 _VAGUE = 0.9
 # From this share of images that do not fit on, the prior does not know its own kind.
