@@ -34,7 +34,7 @@ FEWEST_IMAGES = 40
 _RESIDUALS_PER_IMAGE = 4
 # Test images that the model file keeps: so many, unless they would be more numbers than that.
 _MOST_KEPT = 40
-_MOST_NUMBERS_KEPT = 2**20
+_MOST_NUMBERS_KEPT = 2**19
 _FEWEST_KEPT = 10
 # Nats per image that float16 may cost before the model is stored in float32.
 _HALF_TOLERANCE = 0.05
