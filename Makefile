@@ -50,13 +50,17 @@ $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "latentuq needs Python 3.11 or later; name one with make PYTHON=...")'
 	$(PYTHON) -m venv $(VENV)
 
-# Trains the embedded models anew (about an hour on two cores; an interrupted run continues with
-# the same command and --resume).
+# Trains the embedded models anew and checks them (about an hour on two cores; an interrupted run
+# continues with the same command and --resume).
 models: env
 	for name in mnist mnist-paper fashion-mnist; do \
 		data=$${name%-paper}; $(BIN)/latentuq data fetch $$data && \
-		$(BIN)/latentuq train $$data --config configs/$$name.toml \
+		$(BIN)/latentuq train $$data --config configs/$$name.toml --no-check \
 			-o src/latentuq/models/$$name.safetensors --force || exit; \
+	done
+	for name in mnist fashion-mnist; do \
+		$(BIN)/latentuq calibrate --model $$name --images $$name --count 40 --keep \
+			-o $$(mktemp -d) || exit; \
 	done
 
 # Measures what is missing in docs/results and writes its pages.

@@ -130,9 +130,9 @@ def calibration(
     write: Write = False,
 ) -> None:
     """Does what the posterior says happen as often as it says, for other methods too?"""
-    from latentuq.calibration.run import Study
     from latentuq.prior.model_file import load_prior
     from studies.calibration import run_calibration
+    from studies.calibration_cases import Study
     from studies.calibration_page import write_calibration
 
     if not write:

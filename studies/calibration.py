@@ -12,7 +12,11 @@ from jaxtyping import Array, Key
 
 from latentuq import GenerativePrior, UserError, solve
 from latentuq.calibration.measure import DRAWS
-from latentuq.calibration.run import (
+from latentuq.core.cells import Cells
+from studies.baselines.laplace_mixture import laplace_mixture
+from studies.baselines.result import BaselineResult
+from studies.baselines.svi import Family, svi
+from studies.calibration_cases import (
     KINDS,
     Case,
     Infer,
@@ -22,10 +26,6 @@ from latentuq.calibration.run import (
     infer_posterior,
     run_study,
 )
-from latentuq.core.cells import Cells
-from studies.baselines.laplace_mixture import laplace_mixture
-from studies.baselines.result import BaselineResult
-from studies.baselines.svi import Family, svi
 
 OURS = "latentuq"
 

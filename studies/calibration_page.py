@@ -9,25 +9,27 @@ import numpy as np
 
 from latentuq import UserError
 from latentuq.calibration.measure import BINS
-from latentuq.calibration.run import KINDS, Study
 from latentuq.calibration.statistics import Reliability
 from latentuq.calibration.summary import (
     Rows,
     check_uniformity,
-    check_weights,
-    class_noise,
-    class_reliability,
     coverage,
     histogram,
     is_unreliable,
-    mode_reliability,
-    rank_distance,
-    top_class_reliability,
 )
 from latentuq.core.cells import commits, read_file
 from latentuq.prior.model_error import LOW_RANK, SIGNAL_DEPENDENT
 from latentuq.problem.experiments import EXPERIMENTS
 from studies.calibration import METHODS, OURS
+from studies.calibration_cases import KINDS, Study
+from studies.calibration_summary import (
+    check_weights,
+    class_noise,
+    class_reliability,
+    mode_reliability,
+    rank_distance,
+    top_class_reliability,
+)
 from studies.pages import COLOURS, rows, save_figure, write_page
 
 _MODEL_ERRORS = ("scalar", "per-pixel", LOW_RANK, SIGNAL_DEPENDENT)

@@ -20,11 +20,11 @@ from latentuq import (
     load_prior,
     solve,
 )
-from latentuq.calibration.run import CHOSEN_ON, LOOKED_AT, unseen_images
 from latentuq.core.cells import Cells, Job, job
 from latentuq.forward.mask import RegionMask
 from latentuq.forward.operator import Operator
 from latentuq.problem.experiments import SHAPE
+from studies.calibration_cases import CHOSEN_ON, LOOKED_AT, unseen_images
 from studies.pages import rows
 
 MODEL = "mnist"

@@ -14,20 +14,12 @@ import pytest
 import commands
 from latentuq.prior.model_file import save_prior
 
-TINY = {
-    "latent": 2,
-    "blocks": 1,
-    "width": 8,
-    "encoder-blocks": 1,
-    "encoder-width": 8,
-    "epochs": 2,
-    "batch": 50,
-    "flow-depth": 2,
-    "flow-width": 8,
-    "flow-epochs": 2,
-    "rank": 2,
-}
-TINY_FLAGS = [word for name, value in TINY.items() for word in (f"--{name}", str(value))]
+TINY_FLAGS = [
+    *["--latent", "2", "--width", "8", "--epochs", "2", "--batch", "50"],
+    *["--set", "vae.blocks=1", "--set", "vae.encoder_blocks=1", "--set", "vae.encoder_width=8"],
+    *["--set", "flow.depth=2", "--set", "flow.width=8", "--set", "flow_fit.epochs=2"],
+    *["--set", "model_error.rank=2"],
+]
 
 
 def start(*arguments, cwd):
@@ -61,7 +53,8 @@ def images(tmp_path, tiny_images):
 def test_train_describe_and_load(call, tmp_path, images):
     (tmp_path / "c.toml").write_text("seed = 4\n[flow]\ndepth = 4\n")
     code, out, err = call(
-        "train", images, "-o", "m.safetensors", "--config", "c.toml", "--json", *TINY_FLAGS,
+        "train", images, "-o", "m.safetensors", "--config", "c.toml", "--json", "--no-check",
+        *TINY_FLAGS,
     )  # fmt: skip
     assert code == 0, err
     metrics = json.loads(out)
@@ -94,7 +87,7 @@ def test_train_describe_and_load(call, tmp_path, images):
 
 @pytest.mark.slow
 def test_an_interrupted_run_resumes(tmp_path, images):
-    long = [*TINY_FLAGS, "--epochs", "300", "--checkpoint-seconds", "0"]
+    long = [*TINY_FLAGS, "--epochs", "300", "--checkpoint-seconds", "0", "--no-check"]
     process = start("train", images, "-o", "m.safetensors", *long, cwd=tmp_path)
     checkpoint = tmp_path / "m.safetensors.checkpoint"
     deadline = time.monotonic() + 300
@@ -129,11 +122,15 @@ def test_an_interrupted_run_resumes(tmp_path, images):
         (["train", "mnist", "-o", "no/where/m"], "does not exist"),
         (["train", "mnist", "-o", "m", "--epochs", "many"], "--epochs"),
         (["train", "mnist", "-o", "m", "--width", "0"], "vae.width = 0"),
+        (["train", "mnist", "-o", "m", "--set", "vae.depth=3"], "no setting 'vae.depth'"),
         (["train", "mnist", "-o", "m", "--config", "none.toml"], "none.toml"),
         (["models", "text.png"], "text.png"),
         (["demo", "--model", "nothing"], "nothing"),
         (["demo", "-o", "text.png/x"], "text.png"),
-        (["calibrate", "--corruption", "fog"], "no corruption 'fog'"),
+        (["calibrate", "--images", "nowhere"], "nowhere"),
+        (["calibrate", "--model", "nothing"], "nothing"),
+        (["calibrate", "--noise", "auto"], "noise of a known level"),
+        (["calibrate", "--mask", "fog"], "fog"),
         (["nonsense"], "nonsense"),
     ],
 )
@@ -240,19 +237,15 @@ def test_a_problem_is_stated_saved_and_loaded(call, tmp_path, tiny_prior):
     assert err == "latentuq: Nothing is observed: the posterior is the prior.\n"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["calibrate", "--study", "dreamt"], "There is no study 'dreamt'; there are simulated,"),
-        (["calibrate", "--model-error", "vague"], "There is no model error 'vague';"),
-    ],
-)
-def test_what_cannot_be_studied_leaves_nothing_behind(call, arguments, message, tmp_path):
-    code, _, err = call(*arguments)
-    assert code == 2
-    assert err.startswith(f"latentuq: {message}")
-    assert len(err.splitlines()) == 1
-    assert not list(tmp_path.iterdir())
+def test_training_shows_its_defaults_and_lists_its_settings(call):
+    code, out, _ = call("train", "--help")
+    assert code == 0
+    for words in ("--epochs", "[default: (30)]", "--set", "--list-settings", "[default: (0.001)]"):
+        assert words in out
+    code, out, _ = call("train", "--list-settings")
+    assert code == 0
+    assert "flow.depth                 8 " in out
+    assert "vae.activation             silu       Activation of encoder and decoder: silu," in out
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 
 from latentuq.core.errors import UserError
-from latentuq.core.options import nested, read_toml, replace
+from latentuq.core.options import listed, nested, read_assignments, read_toml, replace
 from latentuq.prior.training.config import TrainingConfig
 
 
@@ -46,3 +46,30 @@ def test_what_cannot_be_right_is_refused(tmp_path, text, words):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(UserError, match="no configuration file"):
         read_toml(TrainingConfig(), tmp_path / "c.toml")
+
+
+def test_assignments_are_typed_as_the_fields_are():
+    texts = ["vae.latent=32", "vae_fit.learning_rate = 1", "vae.activation=leaky_relu"]
+    values = read_assignments(TrainingConfig(), texts)
+    assert values == {
+        "vae.latent": 32,
+        "vae_fit.learning_rate": 1.0,
+        "vae.activation": "leaky_relu",
+    }
+    config = replace(TrainingConfig(), nested(values))
+    assert config.vae.latent == 32
+    assert listed(config)["vae.latent"].default == 32
+    assert set(values) < set(listed(TrainingConfig()))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("vae.latent", "is not NAME=VALUE"),
+        ("vae.latnt=3", "no setting 'vae.latnt'; there are vae.latent"),
+        ("vae.latent=many", "vae.latent = many should be of type int"),
+    ],
+)
+def test_assignments_that_cannot_be_right_are_refused(text, words):
+    with pytest.raises(UserError, match=words):
+        read_assignments(TrainingConfig(), [text])

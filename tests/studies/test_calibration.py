@@ -6,9 +6,9 @@ import pytest
 
 import latentuq as lu
 from latentuq.calibration.measure import DRAWS, Truth, measure_draws
-from latentuq.calibration.run import Case, Study
 from latentuq.core.errors import UserError
 from studies.calibration import METHODS, run_calibration
+from studies.calibration_cases import Case, Study
 from studies.exact import exact_posterior, linear_prior
 
 pytestmark = pytest.mark.slow

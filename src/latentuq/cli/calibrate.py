@@ -1,49 +1,92 @@
-"""`latentuq calibrate`: does what the posterior says happen as often as it says?"""
+"""`latentuq calibrate`: is a prior any good?"""
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from latentuq.cli.flags import seed_option
+from latentuq.cli.flags import PROBLEM_FLAGS, seed_option, with_flags
+from latentuq.cli.progress import Bar, this_command
+
+if TYPE_CHECKING:
+    from latentuq.calibration.check import Checked
 
 
+@with_flags(PROBLEM_FLAGS)
 def calibrate(
-    study: Annotated[
-        str, typer.Option(help="Data simulated from the model (simulated) or test images (real).")
-    ] = "simulated",
-    corruption: Annotated[
-        str, typer.Option(help="One of the paper's four corruptions.")
-    ] = "masknoise05",
-    model_error: Annotated[
-        str, typer.Option(help="One of the model's; default: low-rank if simulated, else in use.")
-    ] = "",
-    problems: Annotated[int, typer.Option(min=1, help="The number of problems in all.")] = 200,
-    output: Annotated[Path, typer.Option("-o", "--output", help="The folder of the rows.")] = Path(
-        "latentuq-calibration"
-    ),
-    model: Annotated[str, typer.Option(help="An embedded model or a model file.")] = "mnist",
-    seed: Annotated[int, seed_option("The seed of the problems and of the inference.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+    *,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Embedded model or model file; default: that of --problem, or mnist."),
+    ] = None,
+    images: Annotated[
+        str | None,
+        typer.Option(
+            help="Clean images that it was not trained on: a folder, an .npz, .npy or IDX file, or"
+            " a dataset; default: those that train kept aside."
+        ),
+    ] = None,
+    flags: dict[str, Any],
+    count: Annotated[int, typer.Option(min=5, help="The number of images, at most.")] = 30,
+    budget: Annotated[str, typer.Option(help="preview, default or thorough.")] = "default",
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="Folder of the report; default: the model's name."),
+    ] = None,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Store the result in the model, for later reports.")
+    ] = False,
+    seed: Annotated[int, seed_option()] = 0,
+    force: Annotated[bool, typer.Option("--force", help="Start anew in a used folder.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print summary.json.")] = False,
 ) -> None:
-    """Solve problems with known answers; each is saved as it finishes, a second call continues."""
-    from latentuq.calibration.run import Study, default_model_error, run_study
-    from latentuq.calibration.summary import describe
-    from latentuq.prior.model_file import load_prior
+    """Check a prior: corrupt images with known answers, reconstruct them, and compare.
 
-    prior = load_prior(model)
-    chosen = Study(study, corruption, model_error or default_model_error(prior, study))
+    The corruption is described as for reconstruct; by default the right half of every image is
+    hidden and the other half has mild noise. Every image is saved as it finishes, and a second
+    call continues.
+    """
+    from latentuq.app.calibrate import CalibrationRequest
+    from latentuq.app.calibrate import calibrate as run
+    from latentuq.core.compilation import keep_compiled
+    from latentuq.problem.specification import Specification
 
-    def report(name: str, row: dict) -> None:
-        told = f"{chosen.name}: {int(name) + 1} of {problems}, {row['seconds']:.1f} s"
-        typer.echo(told, err=True)
-
-    rows = run_study(chosen, prior, problems, output, seed, report)
-    facts = describe([*rows.values()])
+    keep_compiled()
+    specification = Specification.from_flags(flags)
+    stated = [
+        f"--{name} {value}"
+        for name, value in flags.items()
+        if value is not None and not hasattr(specification.units, name)
+    ]
+    model = model or specification.prior or "mnist"
+    folder = output or Path(f"{Path(model).stem}-calibration")
+    request = CalibrationRequest(
+        folder,
+        model,
+        images,
+        specification.units,
+        specification if stated else None,
+        corruption=" ".join(stated),
+        count=count,
+        budget=budget,
+        seed=seed,
+        force=force,
+        keep=keep,
+        command=this_command(),
+    )
+    with Bar(quiet=as_json) as bar:
+        checked = run(request, bar.count)
     if as_json:
-        typer.echo(json.dumps(facts))
+        typer.echo(json.dumps(checked.facts))
         return
-    for name, value in facts.items():
-        typer.echo(f"{name:32s} {value}")
-    typer.echo(f"Rows: {output / chosen.name}.json")
+    print_check(checked)
+    typer.echo(f"Report: {folder / 'report.html'}")
+
+
+def print_check(checked: "Checked") -> None:
+    """Prints what a check has found: the word, why, and what to do."""
+    typer.echo(f"{checked.check.word}: {checked.mark.sentence}")
+    typer.echo(checked.mark.details)
+    for advice in checked.facts["advice"]:
+        typer.echo(f"- {advice}")

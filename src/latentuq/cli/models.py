@@ -38,6 +38,7 @@ def models(
         "latent_c2st_before": "C2ST before",
         "latent_c2st_after": "after",
         "train_seconds": "trained in",
+        "check": "checked",
     }
     for key, title in columns.items():
         table.add_column(title, justify="left" if key in ("name", "shape") else "right")
@@ -59,6 +60,7 @@ def summary(path: Path) -> dict[str, Any]:
         "shape": architecture["shape"],
         "dim": architecture["vae"]["latent"],
         "bytes": path.stat().st_size,
+        "check": header.get("check", {}).get("word"),
         **header["metrics"],
     }
 

@@ -3,6 +3,7 @@
 import dataclasses
 import tomllib
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -65,6 +66,36 @@ def replace(base: T, table: Any, prefix: str = "") -> T:
     changed = dataclasses.replace(base, **changes)  # pyright: ignore[reportArgumentType]
     check(changed, prefix)
     return changed
+
+
+def listed(options: Any, prefix: str = "") -> dict[str, dataclasses.Field]:
+    """Every field by its full name, such as `vae_fit.epochs`; its default is the value in use."""
+    found = {}
+    for field in dataclasses.fields(options):
+        name, value = prefix + field.name, getattr(options, field.name)
+        if dataclasses.is_dataclass(value):
+            found |= listed(value, name + ".")
+        else:
+            found[name] = dataclasses.field(default=value, metadata=field.metadata)
+    return found
+
+
+def read_assignments(base: Any, texts: Iterable[str]) -> dict[str, Any]:
+    """Values of texts such as `vae_fit.epochs=3` by the names of the fields, typed as these are."""
+    known, values = listed(base), {}
+    for text in texts:
+        name, sign, value = (part.strip() for part in text.partition("="))
+        if not sign:
+            raise UserError(f"{text!r} is not NAME=VALUE, such as {next(iter(known))}=1.")
+        if name not in known:
+            close = get_close_matches(name, known, 3, 0.5) or known
+            raise UserError(f"There is no setting {name!r}; there are {', '.join(close)}.")
+        kind = type(known[name].default)
+        try:
+            values[name] = kind(value)
+        except ValueError:
+            raise UserError(f"{name} = {value} should be of type {kind.__name__}.") from None
+    return values
 
 
 def nested(flat: Mapping[str, Any]) -> dict[str, Any]:

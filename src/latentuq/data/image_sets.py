@@ -19,9 +19,6 @@ from latentuq.data.images import IMAGE_SUFFIXES, image_suffix, read_image, real_
 from latentuq.data.numpy_files import read_npy, read_npz
 from latentuq.data.scaling import BYTES, Scaling, fit_scaling
 
-FEWEST_IMAGES = 40
-"""Fewer training images than this are taken for a mistake."""
-
 _TRAIN_ENTRIES = ("images", "train_images", "x_train", "arr_0")
 _TEST_ENTRIES = ("test_images", "x_test")
 
@@ -144,10 +141,6 @@ def make_image_set(
 ) -> ImageSet:
     """Return arrays of raw images, checked and scaled to [0, 1]; `source` is what errors say."""
     train = _checked(train, source)
-    if len(train) < FEWEST_IMAGES:
-        raise UserError(
-            f"{source} holds {len(train)} images; training needs at least {FEWEST_IMAGES}."
-        )
     scaling = fit_scaling(train, source)
     if train.dtype == np.uint8 and train.max() == 1:
         warnings.warn(

@@ -6,6 +6,17 @@ What a cause means, how its numbers read and what to do about it stand beside it
 import enum
 
 _MORE_TIME = "Give the inference more time (budget thorough), or try another seed."
+# What is said about a check of the prior on held-out images.
+_CHECKED = (
+    "checked on {images:.0f} held-out images: of the pixels that the data did not show as such"
+    " ({hidden:.0%} of each image), {covered:.0%} lay in their 90 % intervals, of those among them"
+    " that the answer was unsure of {covered_unsure:.0%}"
+)
+_TRAIN_BETTER = (
+    "Train the prior again. If its test ELBO is far below that of training images, it has learnt"
+    " these by heart: take more images, fewer epochs or a smaller network. Otherwise train it for"
+    " longer, or with a larger latent.",
+)
 
 
 class Standing(enum.StrEnum):
@@ -83,7 +94,7 @@ class Cause(enum.Enum):
         " the draws",
         _MORE_TIME,
         "If the prior's networks have kinks, as with leaky ReLU, descents stall: train a prior with"
-        " smooth ones (latentuq train --activation silu).",
+        " smooth ones (latentuq train --set vae.activation=silu).",
     )
     MODES_MISSED = (
         Standing.BAD,
@@ -186,6 +197,48 @@ class Cause(enum.Enum):
         Standing.UNKNOWN,
         "the prior has not been checked on images like this one, so nothing is known about whether"
         " its answers are right",
+    )
+    PRIOR_HOLDS = (
+        Standing.OK,
+        "on held-out images its intervals held the truth about as often as they should",
+        _CHECKED,
+    )
+    PRIOR_NARROW = (
+        Standing.OK,
+        "on held-out images its intervals were somewhat too narrow, so take them as a little wider",
+        _CHECKED,
+        *_TRAIN_BETTER,
+    )
+    PRIOR_OVERCONFIDENT = (
+        Standing.BAD,
+        "on held-out images its intervals were far too narrow: it is over-confident about what the"
+        " data do not show",
+        _CHECKED,
+        *_TRAIN_BETTER,
+    )
+    PRIOR_WIDE = (
+        Standing.OK,
+        "on held-out images most of its intervals were wider than they need to be",
+        "{half_covered:.0%} of the hidden pixels that the answer was unsure of lay in their 50 %"
+        " intervals",
+        *_TRAIN_BETTER,
+    )
+    PRIOR_VAGUE = (
+        Standing.OK,
+        "on held-out images the data told it next to nothing about the pixels that they did not"
+        " show",
+        "with the data the standard deviation of hidden pixels was {sharpness:.0%} of what it is"
+        " without them",
+        "Train the prior for longer or with a larger latent, if its samples look unlike real"
+        " images; if they look right, hidden pixels of such images cannot be known.",
+    )
+    PRIOR_ESTRANGED = (
+        Standing.BAD,
+        "it called many held-out images of its own kind unlike anything that it makes",
+        "{misfits:.0f} of {images:.0f} held-out images did not fit",
+        "Check that the held-out images are of the kind, the scale and the orientation of the"
+        " training images.",
+        "Train the prior for longer, or with a larger latent.",
     )
 
     def __init__(self, standing: Standing, clause: str, details: str = "", *advice: str):

@@ -22,6 +22,7 @@ from latentuq.posterior.judge import judge_fit
 from latentuq.posterior.learned import measure_learned
 from latentuq.posterior.misfit import measure_chi_squared, measure_fit
 from latentuq.posterior.posterior import Posterior
+from latentuq.posterior.prior_mark import judge_prior
 from latentuq.problem.inverse import InverseProblem
 
 
@@ -96,8 +97,8 @@ def make_posterior(key: Key[Array, ""], inference: Inference, problem: InversePr
     )
     inflated = problem.prior.model_error.most_data is not None
     mark = judge_fit(fit, learned, problem.y.shape, inflated)
-    verdict = dataclasses.replace(inference.verdict, fit=mark)
     card = problem.prior.card
+    verdict = dataclasses.replace(inference.verdict, fit=mark, prior=judge_prior(card.check))
     return Posterior(
         dataclasses.replace(inference, diagnostics=diagnostics, verdict=verdict),
         key,

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Key
 
 from latentuq.core.errors import UserError
 from latentuq.data.scaling import Scaling
+from latentuq.prior.check import PriorCheck
 from latentuq.prior.flow import Flow
 from latentuq.prior.model_error import ModelError
 from latentuq.prior.vae import Encoder
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
 class Card:
     """What is known about a prior besides its numbers: name, metrics, how it was made, its file.
 
+    `checksum` is that of the weights in the model file. `held_out` are a few images on the prior's
+    scale that played no part in training, and `check` is what such images have shown.
+
     It rides along in the static part of compiled functions, so it is compared by name and checksum
     alone: a model that is loaded twice compiles nothing twice.
     """
@@ -32,6 +37,10 @@ class Card:
     metrics: Mapping[str, Any] = dataclasses.field(default_factory=dict, compare=False)
     training: Mapping[str, Any] = dataclasses.field(default_factory=dict, compare=False)
     checksum: str = ""
+    check: PriorCheck | None = dataclasses.field(default=None, compare=False)
+    held_out: Float[np.ndarray, "n *shape"] | None = dataclasses.field(
+        default=None, compare=False, repr=False
+    )
     path: Path | None = dataclasses.field(default=None, compare=False)
 
 

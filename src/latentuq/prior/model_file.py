@@ -12,6 +12,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
 import latentuq
 from latentuq.core.errors import UserError
@@ -19,8 +20,9 @@ from latentuq.core.options import replace
 from latentuq.core.reading import explaining, read_path
 from latentuq.core.tensors import TensorFile, flatten, read_tensors, unflatten, write_tensors
 from latentuq.core.text import printable
-from latentuq.data.scaling import Scaling
+from latentuq.data.scaling import BYTES, Scaling
 from latentuq.prior.architecture import FlowSize, VAESize
+from latentuq.prior.check import PriorCheck
 from latentuq.prior.flow import init_flow
 from latentuq.prior.generative import Card, GenerativePrior
 from latentuq.prior.model_error import LOW_RANK, SIGNAL_DEPENDENT, ModelError
@@ -30,6 +32,8 @@ KIND = "prior"
 FORMAT = 1
 GAIN, MOST_DATA = "model_error_gain", "model_error_most_data"
 """Arrays that turn the low-rank model error of a file into the signal-dependent one."""
+HELD_OUT = "held_out"
+"""The array of images that were kept from training."""
 
 _MAX_PIXELS = 2**26
 
@@ -43,6 +47,7 @@ class _Architecture(NamedTuple):
     ranks: dict[str, int]
     default_model_error: str
     scaling: Scaling
+    check: PriorCheck | None
 
 
 def embedded_models() -> dict[str, Path]:
@@ -69,6 +74,8 @@ def save_prior(path: str | Path, prior: GenerativePrior) -> None:
     if (signal := prior.model_errors.get(SIGNAL_DEPENDENT)) is not None:
         arrays[MOST_DATA] = np.asarray(signal.most_data, np.float32)
         arrays[GAIN] = np.asarray(signal.gain, np.float32)
+    if prior.card.held_out is not None:
+        arrays[HELD_OUT] = _packed(prior.card.held_out)
     header = {
         "kind": KIND,
         "format": FORMAT,
@@ -85,12 +92,22 @@ def save_prior(path: str | Path, prior: GenerativePrior) -> None:
         "training": dict(prior.card.training),
         "metrics": dict(prior.card.metrics),
     }
+    if prior.card.check is not None:
+        header["check"] = dataclasses.asdict(prior.card.check)
     write_tensors(Path(path), header, arrays)
+
+
+def keep_check(name_or_path: str | Path, check: PriorCheck) -> Path:
+    """Writes what a check has found into the model file, whose weights stay as they are."""
+    path = find_model(name_or_path)
+    file = read_tensors(path, KIND)
+    write_tensors(path, {**file.header, "check": dataclasses.asdict(check)}, file.arrays)
+    return path
 
 
 def load_prior(name_or_path: str | Path) -> GenerativePrior:
     """Loads an embedded model by name, or a model file by path."""
-    path = _find(name_or_path)
+    path = find_model(name_or_path)
     file = read_tensors(path, KIND)
     with _explaining(path):
         return _build(file, _read_architecture(file.header), path)
@@ -152,7 +169,8 @@ def _halved(array: np.ndarray) -> np.ndarray:
     return array.astype(np.float16)
 
 
-def _find(name_or_path: str | Path) -> Path:
+def find_model(name_or_path: str | Path) -> Path:
+    """The file of an embedded model, or the model file itself."""
     embedded = embedded_models()
     if str(name_or_path) in embedded:
         return embedded[str(name_or_path)]
@@ -188,7 +206,15 @@ def _read_architecture(header: dict[str, Any]) -> _Architecture:
         ranks=ranks,
         default_model_error=table["default_model_error"],
         scaling=Scaling(**table["scaling"]),
+        check=_read_check(header["check"]) if "check" in header else None,
     )
+
+
+def _read_check(table: Any) -> PriorCheck:
+    check = replace(PriorCheck(), table, "check.")
+    if not check.corruption.isprintable():
+        raise UserError("check.corruption is not printable text.")
+    return check
 
 
 def _build(file: TensorFile, architecture: _Architecture, path: Path) -> GenerativePrior:
@@ -232,6 +258,8 @@ def _build(file: TensorFile, architecture: _Architecture, path: Path) -> Generat
             name=printable(file.header["name"]),
             metrics=file.header["metrics"],
             training=file.header["training"],
+            check=architecture.check,
+            held_out=_unpacked(file.arrays.get(HELD_OUT), shape),
             checksum=_checksum(path),
             path=path.absolute(),
         ),
@@ -252,5 +280,27 @@ def _signal_dependent(
     return ModelError(low_rank.variance, low_rank.factors, gain, float(most_data))
 
 
+def _packed(images: Float[np.ndarray, "n *shape"]) -> np.ndarray:
+    """Images in 8 bits if that is what they were made of, or else in half precision."""
+    bytes_ = np.rint(np.clip(images, 0, 1) * 255).astype(np.uint8)
+    lossless = np.allclose(BYTES.to_unit(bytes_), images, rtol=0, atol=1e-6)
+    return bytes_ if lossless else images.astype(np.float16)
+
+
+def _unpacked(
+    array: np.ndarray | None, shape: tuple[int, ...]
+) -> Float[np.ndarray, "n *shape"] | None:
+    if array is None:
+        return None
+    if array.shape[1:] != shape or array.dtype not in (np.uint8, np.float16):
+        raise UserError(f"its held-out images are {array.dtype}{list(array.shape)}.")
+    images = BYTES.to_unit(array) if array.dtype == np.uint8 else array.astype(np.float32)
+    if not np.isfinite(images).all():
+        raise UserError("its held-out images contain NaN or infinite values.")
+    return images
+
+
 def _checksum(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    """SHA-256 of the arrays of a file, without its header: notes may be added to that."""
+    contents = path.read_bytes()
+    return hashlib.sha256(contents[8 + int.from_bytes(contents[:8], "little") :]).hexdigest()

@@ -87,7 +87,7 @@ def collect(
         mean=np.asarray(post.mean),
         std=np.asarray(post.std),
         truth=truth,
-        comparison=None if truth is None else _compare(post, truth),
+        comparison=None if truth is None else _compare(post, problem, truth),
         cards=tuple(cards),
         rest=max(0.0, 1.0 - sum(card.weight for card in cards)),
         samples=images[:_SAMPLES],
@@ -117,11 +117,20 @@ def collect_overview(
     return Overview(data, images[post.map_index], mean, std, truth)
 
 
-def _compare(post: Posterior, truth: Float[np.ndarray, "height width"]) -> Comparison:
+def _compare(
+    post: Posterior, problem: InverseProblem, truth: Float[np.ndarray, "height width"]
+) -> Comparison:
     low, high = np.asarray(post.quantile(np.array([0.05, 0.95])))
     inside = (truth >= low) & (truth <= high)
+    seen = np.asarray(problem.observed)
+    if seen.shape != truth.shape:  # Data that are no such image hide no pixel in particular.
+        seen = np.ones(truth.shape, bool)
     error = np.asarray(post.mean) - truth
-    return Comparison(float(np.sqrt(np.mean(error**2))), float(np.mean(inside)))
+    return Comparison(
+        hidden_inside_90_percent=float(np.mean(inside[~seen])) if (~seen).any() else None,
+        seen_inside_90_percent=float(np.mean(inside[seen])) if seen.any() else None,
+        rms_error_of_mean=float(np.sqrt(np.mean(error**2))),
+    )
 
 
 def _shown_modes(post: Posterior) -> list[int]:

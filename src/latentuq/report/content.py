@@ -82,12 +82,30 @@ class Comparison(NamedTuple):
     """The answer beside the truth.
 
     Attributes:
+        hidden_inside_90_percent: The share of the hidden pixels whose true value lies in their
+            90 % interval; None if no pixel is hidden.
+        seen_inside_90_percent: The same of the pixels that are seen.
         rms_error_of_mean: The root mean square of the error of the mean, over all pixels.
-        inside_90_percent: The share of the pixels whose true value lies in their 90 % interval.
     """
 
+    hidden_inside_90_percent: float | None
+    seen_inside_90_percent: float | None
     rms_error_of_mean: float
-    inside_90_percent: float
+
+    def __str__(self) -> str:
+        shares = {
+            "hidden": self.hidden_inside_90_percent,
+            "seen": self.seen_inside_90_percent,
+        }
+        found = [
+            f"{share:.1%} of the {name} pixels"
+            for name, share in shares.items()
+            if share is not None
+        ]
+        return (
+            f"{' and '.join(found)} lie in their 90 % intervals, and the mean is off by"
+            f" {self.rms_error_of_mean:.3f} (root mean square)."
+        )
 
 
 class Overview(NamedTuple):

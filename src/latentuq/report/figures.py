@@ -17,7 +17,8 @@ from matplotlib.lines import Line2D
 from latentuq.report.content import Content, Overview, Slice
 from latentuq.report.palette import grey_pixels, heat_pixels, mode_colour
 
-_TEXT = 9
+TEXT = 9
+"""The size of text in figures, in points."""
 _DPI = 130
 # Samples in a row.
 _COLUMNS = 12
@@ -137,15 +138,15 @@ def draw_components(content: Content) -> Any:
     for column, component in enumerate(content.components):
         _show(axes[0][column], grey_pixels(component.low), f"{component.share:.0%} of variance")
         _show(axes[1][column], grey_pixels(component.high))
-    axes[0][0].set_ylabel("−2 sd", fontsize=_TEXT)
-    axes[1][0].set_ylabel("+2 sd", fontsize=_TEXT)
+    axes[0][0].set_ylabel("−2 sd", fontsize=TEXT)
+    axes[1][0].set_ylabel("+2 sd", fontsize=TEXT)
     return figure
 
 
 def draw_latent(content: Content) -> Any:
     """Posterior draws of u in two directions, coloured by mode."""
     view = content.latent
-    figure, axis = _plot()
+    figure, axis = make_plot()
     # Markers of one colour make a much smaller SVG than points of many; grey ones lie below.
     for place in np.unique(view.mode):
         points, colour = view.points[view.mode == place], mode_colour(int(place))
@@ -156,8 +157,8 @@ def draw_latent(content: Content) -> Any:
         axis.scatter(*centre, color=mode_colour(place), **style)
     _explain_points(figure, others=bool(np.any(view.mode < 0)))
     parted = "direction that parts the two heaviest modes" if view.parted else "widest direction"
-    axis.set_xlabel(parted, fontsize=_TEXT)
-    axis.set_ylabel("widest direction left" if view.parted else "second widest", fontsize=_TEXT)
+    axis.set_xlabel(parted, fontsize=TEXT)
+    axis.set_ylabel("widest direction left" if view.parted else "second widest", fontsize=TEXT)
     return figure
 
 
@@ -180,7 +181,7 @@ def _explain_points(figure: Any, others: bool) -> None:
         loc="outside upper right",
         ncols=3,
         frameon=False,
-        fontsize=_TEXT - 1,
+        fontsize=TEXT - 1,
         handletextpad=0.1,
         columnspacing=1,
     )
@@ -191,11 +192,11 @@ def draw_search(content: Content) -> Any:
     finite = np.isfinite(content.search_values)
     values, modes = content.search_values[finite], content.search_modes[finite]
     order = np.argsort(values)
-    figure, axis = _plot()
+    figure, axis = make_plot()
     colours = [mode_colour(int(mode)) for mode in modes[order]]
     axis.scatter(np.arange(1, len(order) + 1), values[order], s=10, color=colours)
-    axis.set_xlabel("start, sorted", fontsize=_TEXT)
-    axis.set_ylabel("−ln p(u | y) where it ended", fontsize=_TEXT)
+    axis.set_xlabel("start, sorted", fontsize=TEXT)
+    axis.set_ylabel("−ln p(u | y) where it ended", fontsize=TEXT)
     if len(order) and values.max() - values.min() > 50:
         _set_wide_scale(axis, float(values.min()), float(values.max()))
     return figure
@@ -214,30 +215,30 @@ def _set_wide_scale(axis: Any, low: float, high: float) -> None:
 
 def draw_slices(slices: Sequence[Slice]) -> Any:
     """-ln p through the heaviest mode against its Gaussian, side by side."""
-    figure, axes = _plot(len(slices))
+    figure, axes = make_plot(len(slices))
     for axis, one in zip(np.atleast_1d(axes), slices, strict=True):
         axis.plot(one.steps, one.exact, color="#0072b2", label="exact")
         axis.plot(one.steps, one.steps**2 / 2, color="#d55e00", linestyle="--", label="Gaussian")
         # All of the exact curve but the steep ends of a bad fit.
         finite = [0.0, *one.exact[np.isfinite(one.exact)]]
         axis.set_ylim(min(finite) - 0.5, float(np.clip(max(finite), 5, 12)) + 0.5)
-        axis.set_title(f"{one.name}, sd {one.width:.2g}", fontsize=_TEXT)
-        axis.set_xlabel("standard deviations", fontsize=_TEXT)
+        axis.set_title(f"{one.name}, sd {one.width:.2g}", fontsize=TEXT)
+        axis.set_xlabel("standard deviations", fontsize=TEXT)
     first = figure.axes[0]
-    first.set_ylabel("−ln p above the centre", fontsize=_TEXT)
-    first.legend(frameon=False, fontsize=_TEXT - 1)
+    first.set_ylabel("−ln p above the centre", fontsize=TEXT)
+    first.legend(frameon=False, fontsize=TEXT - 1)
     return figure
 
 
 def draw_data(content: Content) -> Any:
     """Data that are no image, and the range of what samples would have made."""
-    figure, axis = _plot()
+    figure, axis = make_plot()
     places = np.arange(content.data.size)
     low, high = np.quantile(content.replicates.reshape(len(content.replicates), -1), (0, 1), axis=0)
     axis.fill_between(places, low, high, color="#56b4e9", alpha=0.5, label="samples")
     axis.plot(places, content.data.ravel(), ".", markersize=3, color="black", label="data")
-    axis.set_xlabel("datum", fontsize=_TEXT)
-    axis.legend(frameon=False, fontsize=_TEXT - 1)
+    axis.set_xlabel("datum", fontsize=TEXT)
+    axis.legend(frameon=False, fontsize=TEXT - 1)
     return figure
 
 
@@ -248,7 +249,7 @@ def draw_gallery(contents: Mapping[str, Content]) -> Any:
     for place, (name, panels) in enumerate(zip(contents, rows, strict=True)):
         for axis, panel in zip(axes[place], panels, strict=False):
             _show(axis, panel.pixels, "" if place else panel.name)
-        axes[place][0].set_ylabel(name, fontsize=_TEXT)
+        axes[place][0].set_ylabel(name, fontsize=TEXT)
     return figure
 
 
@@ -309,12 +310,13 @@ def _sheet(
     return figure, figure.subplots(rows, columns, squeeze=False, width_ratios=widths)
 
 
-def _plot(panels: int = 1) -> tuple[Any, Any]:
+def make_plot(panels: int = 1) -> tuple[Any, Any]:
+    """A figure with axes side by side, without frames."""
     size = (3.8 if panels == 1 else 2.6 * panels, 2.7)
     figure = NotebookFigure(figsize=size, dpi=_DPI, layout="constrained")
     axes = figure.subplots(1, panels)
     for axis in np.atleast_1d(axes):
-        axis.tick_params(labelsize=_TEXT - 1)
+        axis.tick_params(labelsize=TEXT - 1)
         axis.locator_params(nbins=6)
         for side in ("top", "right"):
             axis.spines[side].set_visible(False)
@@ -326,4 +328,4 @@ def _show(axis: Any, pixels: Any, title: str = "", colour: str = "black") -> Non
     axis.set_xticks([])
     axis.set_yticks([])
     if title:
-        axis.set_title(title, fontsize=_TEXT, color=colour)
+        axis.set_title(title, fontsize=TEXT, color=colour)

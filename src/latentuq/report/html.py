@@ -57,7 +57,7 @@ def make_page(
         _section("How pixels vary together", _components(content)),
         _section("Behind it", _plots(content, drawn)),
         _section("How far to trust it", _certificate(post)),
-        _section("How this was made", _table(provenance)),
+        _section("How this was made", table(provenance)),
     ]
     return wrap(title, "".join(sections))
 
@@ -106,14 +106,11 @@ def overview_pictures(content: Content) -> list[str]:
 def _overview(content: Content, remarks: Sequence[str]) -> str:
     shown = overview_pictures(content)
     if content.data.ndim != 2:
-        shown.insert(0, _plot(render_svg(draw_data(content)), "data"))
+        shown.insert(0, inline_plot(render_svg(draw_data(content)), "data"))
     missing = content.data.ndim == 2 and np.isnan(content.data).any()
     notes = ["Blue-grey pixels are missing."] if missing else []
-    if (found := content.comparison) is not None:
-        notes.append(
-            f"Beside the truth: the mean is off by {found.rms_error_of_mean:.3f} (root mean"
-            f" square), {found.inside_90_percent:.1%} of the pixels lie in their 90 % intervals."
-        )
+    if content.comparison is not None:
+        notes.append(f"Beside the truth: {content.comparison}")
     notes += [html.escape(each) for each in remarks]
     return _row(shown, "large") + "".join(f'<p class="note">{note}</p>' for note in notes)
 
@@ -200,13 +197,15 @@ def _components(content: Content) -> str:
 
 def _plots(content: Content, drawn: Mapping[str, str]) -> str:
     plots = [
-        _plot(
+        inline_plot(
             drawn["latent"], "Posterior draws of u in the colour of the mode that each belongs to."
         ),
-        _plot(drawn["search"], "Where every start of the search ended (grey: modes not shown)."),
+        inline_plot(
+            drawn["search"], "Where every start of the search ended (grey: modes not shown)."
+        ),
     ]
     plots += [
-        _plot(
+        inline_plot(
             render_svg(draw_slices([one])),
             f"A slice of −ln p through the centre of the heaviest mode's Gaussian, {one.name}.",
         )
@@ -215,7 +214,7 @@ def _plots(content: Content, drawn: Mapping[str, str]) -> str:
     return f'<div class="plots">{"".join(plots)}</div>'
 
 
-def _plot(drawn: str, caption: str) -> str:
+def inline_plot(drawn: str, caption: str) -> str:
     """A figure with its caption, without the names that several on a page would share."""
     inline = re.sub(r' id="[A-Za-z0-9.]+_\d+"', "", drawn[drawn.index("<svg") :])
     image = f'<div role="img" aria-label="{caption}">{inline}</div>'
@@ -243,11 +242,12 @@ def _certificate(post: Posterior) -> str:
     }
     return (
         f"<p>{html.escape(d.course)}</p>"
-        f"<details><summary>The numbers</summary>{_table(marks | numbers)}</details>"
+        f"<details><summary>The numbers</summary>{table(marks | numbers)}</details>"
     )
 
 
-def _table(rows: Mapping[str, str]) -> str:
+def table(rows: Mapping[str, str]) -> str:
+    """Names and what belongs to them."""
     cells = "".join(
         f"<tr><th>{html.escape(name)}</th><td>{html.escape(value)}</td></tr>"
         for name, value in rows.items()

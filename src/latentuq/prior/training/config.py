@@ -11,7 +11,7 @@ class FitConfig:
     """One run of Adam, with a learning rate that rises linearly and then falls as a cosine."""
 
     epochs: int = number(30, 0, 1_000_000, "passes over the training images")
-    batch: int = number(256, 1, 1_000_000, "images per step")
+    batch: int = number(256, 1, 1_000_000, "images per step; small sets take fewer")
     learning_rate: float = number(1e-3, 1e-9, 10.0, "largest learning rate")
     warmup: float = number(1.0, 0.0, 1e6, "epochs of rising learning rate")
     weight_decay: float = number(0.3, 0.0, 100.0, "decoupled decay of the hidden layers' matrices")

@@ -14,6 +14,10 @@ from jaxtyping import Array, Float, Key
 from latentuq.prior.training.config import FitConfig
 from latentuq.prior.training.progress import Progress
 
+# Few images make batches smaller, down to the second number, until there are so many steps in all.
+_LEAST_STEPS = 400
+_SMALLEST_BATCH = 16
+
 LossFn = Callable[[Any, Key[Array, ""], Array], tuple[Float[Array, ""], dict[str, Array]]]
 
 
@@ -107,7 +111,7 @@ def fit(
         on_step: A function that is called now and then with the progress.
     """
     n = examples.shape[0]
-    batch = min(config.batch, n)
+    batch = batch_size(config, n)
     steps_per_epoch = n // batch
     parameters, static = eqx.partition(model, eqx.is_inexact_array)
     fitter = make_fitter(static, loss_fn, config, steps_per_epoch)
@@ -129,6 +133,15 @@ def fit(
         state = FitState(parameters, average, moments, epoch + 1)
         on_epoch(state)
     return eqx.combine(state.average, static)
+
+
+def batch_size(config: FitConfig, n: int) -> int:
+    """The number of images per step: smaller than stated where there are few images.
+
+    More epochs in the place of smaller batches would learn few images by heart.
+    """
+    steps_per_epoch = -(-_LEAST_STEPS // max(config.epochs, 1))
+    return min(config.batch, n, max(_SMALLEST_BATCH, n // steps_per_epoch))
 
 
 class _Reporter:

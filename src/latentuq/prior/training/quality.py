@@ -1,5 +1,6 @@
 """How good a prior is, as numbers."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
@@ -11,6 +12,9 @@ from latentuq.prior.flow import Flow, standard_normal_log_prob
 from latentuq.prior.training.losses import decode_all, encode_all, sample_posteriors
 from latentuq.prior.training.two_sample import FEWEST_DRAWS, two_sample_accuracy
 from latentuq.prior.vae import VAE
+
+# Nats per pixel that a training image may have in advance of a test image.
+_SMALL_GAP = 0.25
 
 
 def measure_vae(
@@ -113,3 +117,15 @@ def flow_needed(metrics: dict[str, Any]) -> bool | None:
     """Whether a classifier tells encoded latents from N(0, I) by more than chance and noise."""
     accuracy = metrics["latent_c2st_before"]
     return None if accuracy is None else accuracy > 0.55
+
+
+def compare_elbos(metrics: Mapping[str, Any], pixels: int) -> str:
+    """Train against test ELBO in words."""
+    train, test = metrics["train_elbo"], metrics["test_elbo"]
+    said = f"ELBO {train:.0f} nats per training image, {test:.0f} per test image"
+    if train - test <= _SMALL_GAP * pixels:
+        return f"{said}: the prior has not learnt its images by heart."
+    return (
+        f"{said}: the prior has learnt its images by heart. Train it on more images, for fewer"
+        " epochs, or with a smaller network."
+    )

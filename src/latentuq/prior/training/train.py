@@ -30,7 +30,13 @@ from latentuq.prior.training.residuals import (
 )
 from latentuq.prior.vae import VAE, init_vae
 
+FEWEST_IMAGES = 40
+"""Fewer training images than this are taken for a mistake."""
 _RESIDUALS_PER_IMAGE = 4
+# Test images that the model file keeps: so many, unless they would be more numbers than that.
+_MOST_KEPT = 40
+_MOST_NUMBERS_KEPT = 2**19
+_FEWEST_KEPT = 10
 # Nats per image that float16 may cost before the model is stored in float32.
 _HALF_TOLERANCE = 0.05
 
@@ -84,24 +90,25 @@ def run_training(
     split = split_images(split_key, images, config)
     vae = _train_vae(vae_key, split.fit, config, checkpoints, on_progress)
     flow = _train_flow(flow_key, vae, split.fit, config, checkpoints, on_progress)
-    on_progress("measure", Progress(0, 2, {}))
+    on_progress("measure", Progress(0, 3, {}, "the generator's error on images kept from training"))
     prior, error_metrics = _assemble(error_key, vae, flow, split, images, config)
     train_seconds = checkpoints.seconds
-    on_progress("measure", Progress(1, 2, {}))
-
+    on_progress("measure", Progress(1, 3, {}, "the ELBO of test images, in half precision too"))
     rounded = round_to_half(prior)
     vae_as_stored = _vae_of(rounded, vae.log_sigma)
     test = jnp.asarray(split.test)
     exact = measure_vae(quality_key, vae, test)["elbo"]
     cost_of_half = exact - measure_vae(quality_key, vae_as_stored, test)["elbo"]
     stored = rounded if abs(cost_of_half) <= _HALF_TOLERANCE else prior
+    message = "how well classifiers tell draws of the prior from images (several are trained)"
+    on_progress("measure", Progress(2, 3, {}, message))
     metrics = _measure(quality_key, _vae_of(stored, vae.log_sigma), stored.flow, split)
     metrics["flow_needed"] = flow_needed(metrics)
     metrics |= error_metrics
     metrics["float16_elbo_cost"] = cost_of_half
     metrics["train_seconds"] = train_seconds
     metrics["parameters"] = _count_parameters(stored)
-    on_progress("measure", Progress(2, 2, {}))
+    on_progress("measure", Progress(3, 3, {}))
     training = {
         "command": command,
         "config": dataclasses.asdict(config),
@@ -111,13 +118,17 @@ def run_training(
         "jax": jax.__version__,
         "python": platform.python_version(),
     }
-    card = Card(name=name, metrics=metrics, training=training)
+    card = Card(name=name, metrics=metrics, training=training, held_out=_kept(split.test))
     return dataclasses.replace(stored, card=card)
 
 
 def split_images(key: Key[Array, ""], images: ImageSet, config: TrainingConfig) -> Split:
     """Sets images apart at random; a tenth is for testing if no test images came along."""
     n = len(images.train)
+    if n < FEWEST_IMAGES:
+        raise UserError(
+            f"{images.source} holds {n} images; training needs at least {FEWEST_IMAGES}."
+        )
     order = np.asarray(jax.random.permutation(key, n))
     sizes = [
         max(5, round(n * config.model_error.held_out)),
@@ -233,6 +244,12 @@ def _measure(key, vae: VAE, flow: Flow | None, split: Split) -> dict[str, Any]:
 
 def _vae_of(prior: GenerativePrior, log_sigma: Array) -> VAE:
     return VAE(prior.encoder, prior.decoder, log_sigma)  # pyright: ignore[reportArgumentType]
+
+
+def _kept(test: np.ndarray) -> np.ndarray:
+    """A few test images for the model file, so that the prior can be checked without its data."""
+    count = min(_MOST_KEPT, max(_FEWEST_KEPT, _MOST_NUMBERS_KEPT // test[0].size))
+    return np.random.default_rng(0).permutation(test)[:count]
 
 
 def _count_parameters(prior: GenerativePrior) -> int:

@@ -14,13 +14,20 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from latentuq.calibration.measure import DRAWS, Truth, measure_draws
+from latentuq.calibration.classifier import load_classifier
+from latentuq.calibration.measure import (
+    DRAWS,
+    Truth,
+    corrupted,
+    describe_posterior,
+    measure_draws,
+)
 from latentuq.core.cells import Cells, commit, job, run_cells
 from latentuq.core.compilation import bounded_jit
 from latentuq.core.errors import UserError
 from latentuq.core.files import atomic_path, make_folder
 from latentuq.likelihood.noise import GaussianNoise
-from latentuq.posterior.posterior import Posterior
+from latentuq.posterior.maps import decode_images
 from latentuq.posterior.solve import solve
 from latentuq.prior.generative import GenerativePrior
 from latentuq.prior.model_error import LOW_RANK
@@ -56,10 +63,11 @@ class Study(NamedTuple):
 
 
 class Case(NamedTuple):
-    """A problem and what its data were made from."""
+    """A problem, what its data were made from, and the class of the image if it has one."""
 
     problem: InverseProblem
     truth: Truth
+    label: int | None = None
 
 
 Inferred = tuple[Float[Array, "n dim"], dict[str, Any]]
@@ -121,7 +129,8 @@ def run_study(
         cached = folder / "draws" / f"{study.name}-{seed}-{number}.npz"
         stamp = _stamp(case, prior.card.checksum)
         draws, facts = _inferred(cached, stamp, partial(infer, solve_key, case))
-        return facts | measure_draws(measure_key, case.problem, draws, case.truth)
+        row, _ = measure_draws(measure_key, case.problem, draws, case.truth)
+        return facts | row | _classify(case, draws)
 
     jobs = {str(number): job(measure, number) for number in range(problems)}
     return run_cells(folder / f"{study.name}.json", setup, jobs, report)
@@ -187,7 +196,7 @@ def make_cases(study: Study, prior: GenerativePrior, seed: int) -> Callable[[int
         image = order[number]
         x = np.asarray(data.test_images[image], np.float32)
         y = corrupted(jax.random.fold_in(keys, image), base, x)
-        return Case(base.with_data(y), Truth(x, label=int(data.test_labels[image])))
+        return Case(base.with_data(y), Truth(x), int(data.test_labels[image]))
 
     return real
 
@@ -211,14 +220,6 @@ def blank_problem(prior: GenerativePrior, corruption: str) -> InverseProblem:
     return InverseProblem(prior, experiment.make_operator(), noise, np.zeros(SHAPE))
 
 
-def corrupted(
-    key: Key[Array, ""], base: InverseProblem, x: Float[np.ndarray, "*shape"]
-) -> Float[Array, "*data"]:
-    """Data of an image with fresh noise."""
-    y = base.operator.apply(jnp.asarray(x)) + base.noise.sample(key, base.y.shape)
-    return jnp.where(base.observed, y, jnp.nan)
-
-
 @bounded_jit
 def _simulate(key, base):
     return base.simulate(key)
@@ -229,21 +230,9 @@ def _log_density_at_zero(problem):
     return problem.log_density(jnp.zeros(problem.dim))
 
 
-def describe_posterior(post: Posterior, truth: Truth) -> dict[str, Any]:
-    """What a row keeps of a posterior."""
-    d = post.diagnostics
-    facts = {
-        "verdict": str(post.verdict),
-        "log_evidence": round(post.log_evidence, 3),
-        "khat": round(d.khat, 3),
-        "ess": round(d.ess),
-        "missed_mass": round(d.missed_mass, 4),
-        "p_value": d.predictive_p_value,
-        "chi_squared": round(float(d.reduced_chi_squared or np.nan), 4),
-        "forward_equivalents": d.forward_equivalents,
-        "weights": [round(float(weight), 4) for weight in post.weights[:4]],
-    }
-    if truth.u is not None:
-        at_truth = post.responsibilities(jnp.asarray(truth.u))
-        facts["mode_of_truth"] = [round(float(share), 4) for share in at_truth[:4]]
-    return facts
+def _classify(case: Case, draws: Float[Array, "n dim"]) -> dict[str, Any]:
+    """The class probabilities of draws, if the class of the image is known."""
+    if case.label is None:
+        return {}
+    classes = load_classifier().probabilities(decode_images(case.problem.prior, draws))
+    return {"classes": np.round(np.mean(classes, axis=0), 4).tolist(), "label": case.label}

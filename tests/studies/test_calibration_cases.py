@@ -7,17 +7,17 @@ import pytest
 
 import latentuq as lu
 from latentuq.calibration.classifier import load_classifier
-from latentuq.calibration.run import (
+from latentuq.calibration.measure import corrupted
+from latentuq.calibration.summary import coverage, is_unreliable
+from latentuq.core.errors import UserError
+from latentuq.data.digits import load_digits
+from studies.calibration_cases import (
     Study,
     blank_problem,
-    corrupted,
     make_cases,
     run_study,
     unseen_images,
 )
-from latentuq.calibration.summary import describe
-from latentuq.core.errors import UserError
-from latentuq.data.digits import load_digits
 
 
 @pytest.fixture(scope="module")
@@ -49,9 +49,7 @@ def test_rows_are_saved_and_continued(prior, quick, tmp_path):
     rows = [*cells.values()]
     assert len(rows[0]["ranks"]) == 10
     assert rows[0]["pixels"]["hidden"][0] == 14 * 28
-    facts = describe(rows)
-    assert facts["problems"] == 3
-    assert facts["unreliable"] == 0
+    assert not any(map(is_unreliable, rows))
     with pytest.raises(UserError, match="another model, seed or setting"):
         run_study(study, prior, 3, tmp_path, seed=1)
 
@@ -84,11 +82,11 @@ def test_a_small_study_of_real_images(prior, digits, tmp_path):
     """The study itself; a factor of two in the variance of the noise would show in chi-squared."""
     study = Study("real", "masknoise05", prior.model_error_name)
     rows = [*run_study(study, prior, 6, tmp_path).values()]
-    facts = describe(rows)
-    assert facts["unreliable"] <= 1
-    assert 0.8 < facts["uncertain 90%"][0] < 0.99
-    assert 0.3 < facts["uncertain 50%"][0] < 0.8
-    assert facts["uncertain_inked 90%"][0] > 0.7
+    assert sum(map(is_unreliable, rows)) <= 1
+    uncertain = coverage(rows, "uncertain")
+    assert 0.8 < uncertain[0.9].value < 0.99
+    assert 0.3 < uncertain[0.5].value < 0.8
+    assert coverage(rows, "uncertain_inked")[0.9].value > 0.7
     assert np.median([row["chi_squared"] for row in rows]) == pytest.approx(1, abs=0.15)
     assert np.mean([row["classes"][row["label"]] for row in rows]) > 0.4
 

@@ -1,0 +1,219 @@
+"""From a model and held-out images to a report on how far the prior can be trusted."""
+
+import dataclasses
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+import latentuq
+from latentuq.calibration.check import ROWS, Checked, Plan, check_prior, half_hidden
+from latentuq.calibration.examples import draw_sheet, read_examples
+from latentuq.calibration.page import make_page
+from latentuq.core.errors import UserError
+from latentuq.core.files import atomic_path
+from latentuq.data.datasets import PUBLICATIONS, load_dataset
+from latentuq.data.digits import load_digits
+from latentuq.data.image_sets import read_images
+from latentuq.data.observation import Observation, Units, read_observation
+from latentuq.data.scaling import BYTES, UNIT
+from latentuq.prior.generative import GenerativePrior
+from latentuq.prior.model_file import keep_check, load_prior
+from latentuq.prior.training.quality import compare_elbos
+from latentuq.problem.specification import Specification
+
+# Samples of the prior that are shown.
+_SAMPLES = 24
+
+OnImage = Callable[[str, int, int], None]
+"""Called with a sentence on what was found, the number of images that are done, and that of all."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class CalibrationRequest:
+    """What is to be checked, and how.
+
+    Attributes:
+        folder: Where rows and report shall be.
+        model: The name or the model file of the prior.
+        images: The held-out images: a dataset, a file or a folder; by default those that training
+            kept aside.
+        units: What is said about black and white of the images.
+        specification: What happens to every image; by default half of it is hidden, with mild
+            noise on the other half.
+        corruption: The specification in a few words.
+        count: The largest number of images.
+        budget: The budget of every reconstruction.
+        seed: The seed of everything random.
+        force: Whether rows of other settings in the folder may be replaced.
+        keep: Whether the model file shall keep the result.
+        command: What the report names as the command that made it.
+    """
+
+    folder: Path
+    model: str = "mnist"
+    images: str | None = None
+    units: Units = Units()
+    specification: Specification | None = None
+    corruption: str = ""
+    count: int = 30
+    budget: str = "default"
+    seed: int = 0
+    force: bool = False
+    keep: bool = False
+    command: str = ""
+
+
+class HeldOut(NamedTuple):
+    """Clean images that a prior was not trained on.
+
+    Attributes:
+        images: The images on the prior's scale.
+        observation: The same in the units of their files.
+    """
+
+    images: Float[np.ndarray, "n *shape"]
+    observation: Observation
+
+
+def calibrate(request: CalibrationRequest, on_image: OnImage) -> Checked:
+    """Checks a prior on held-out images and writes a report; continues what the folder holds.
+
+    Args:
+        request: What is to be checked.
+        on_image: Called after each image.
+    """
+    prior = load_prior(request.model)
+    found = read_held_out(prior, request.images, request.units)
+    order = np.random.default_rng(request.seed).permutation(len(found.images))
+    images = found.images[order[: request.count]]
+    plan = _make_plan(request, prior, found.observation)
+    _prepare(request)
+
+    def report(name: str, row: dict[str, Any]) -> None:
+        hidden = row["pixels"]["hidden"]
+        covered = hidden[3] / max(hidden[0], 1)
+        message = f"Image {int(name) + 1}: {covered:.0%} of its hidden pixels are covered."
+        on_image(message, int(name) + 1, len(images))
+
+    on_image("The first image (a first run compiles, some 15 seconds).", 0, len(images))
+    checked = check_prior(prior, images, plan, request.folder, report)
+    provenance = {
+        "model": prior.card.name,
+        "model checksum": prior.card.checksum,
+        "training": _describe_training(prior),
+        "held-out images": f"{found.observation.name} ({len(images)} of {len(found.images)})",
+        "their units": found.observation.assumed,
+        "budget": request.budget,
+        "seed": str(request.seed),
+        "command": request.command,
+        "latentuq version": latentuq.__version__,
+    }
+    _write(request.folder, prior, checked, provenance)
+    if request.keep:
+        keep_check(request.model, checked.check)
+    return checked
+
+
+def _describe_training(prior: GenerativePrior) -> str:
+    """Train against test ELBO in words, where the model tells them."""
+    metrics = prior.card.metrics
+    if not {"train_elbo", "test_elbo"} <= metrics.keys():
+        return "The model does not tell."
+    return compare_elbos(metrics, math.prod(prior.shape))
+
+
+def read_held_out(prior: GenerativePrior, source: str | None, units: Units) -> HeldOut:
+    """The images of a source, or else those that the model keeps or that its dataset has."""
+    name, raw = _kept_images(prior) if source is None else _read_raw(prior, source, units)
+    if raw.shape[1:] != prior.shape:
+        raise UserError(
+            f"The images of {name} have shape {raw.shape[1:]}, but those of {prior.card.name} have"
+            f" shape {prior.shape}."
+        )
+    observation = read_observation(raw, prior.scaling, raw.ndim, units)
+    observation = dataclasses.replace(observation, name=name)
+    return HeldOut(observation.scaling.to_unit(observation.raw), observation)
+
+
+def _read_raw(prior: GenerativePrior, source: str, units: Units) -> tuple[str, np.ndarray]:
+    """Images in the units of their files, as bytes if these are bytes."""
+    if source in PUBLICATIONS:
+        return source, load_dataset(source).test_images
+    found = read_images(source)
+    images, scaling = found.train if found.test is None else found.test, found.scaling
+    raw = scaling.from_unit(images.astype(np.float64))
+    if scaling == BYTES:
+        return source, np.rint(raw).astype(np.uint8)
+    if prior.scaling in (UNIT, BYTES) and scaling != UNIT and units.scale is None:
+        raise UserError(
+            f"{source} holds values from {scaling.offset:g} to {scaling.white:g}, but"
+            f" {prior.card.name} was trained on images of 8 bits or from 0 to 1: say what white is"
+            " with --scale."
+        )
+    return source, raw
+
+
+def _kept_images(prior: GenerativePrior) -> tuple[str, np.ndarray]:
+    card, scaling = prior.card, UNIT if prior.scaling == BYTES else prior.scaling
+    if card.held_out is not None:
+        return "images that training kept aside", scaling.from_unit(card.held_out)
+    data = str(card.training.get("data"))
+    if data == "mnist":
+        return "the MNIST test digits of the package", load_digits().images
+    if data in PUBLICATIONS:
+        return f"test images of {data}", load_dataset(data).test_images
+    raise UserError(f"The model {card.name} keeps no held-out images: give --images.")
+
+
+def _make_plan(request: CalibrationRequest, prior: GenerativePrior, found: Observation) -> Plan:
+    if request.specification is None:
+        return half_hidden(prior, request.budget, request.seed)
+    operator, noise = request.specification.with_files(found).build(prior.shape)
+    if noise is None:
+        raise UserError("calibrate adds noise of a known level: give it instead of --noise auto.")
+    return Plan(operator, noise, request.corruption, request.budget, request.seed)
+
+
+def _prepare(request: CalibrationRequest) -> None:
+    """Refuses a folder of something else, and clears rows that may be replaced."""
+    rows = request.folder / ROWS
+    if request.folder.is_dir() and any(request.folder.iterdir()) and not rows.exists():
+        if not request.force:
+            raise UserError(
+                f"{request.folder} is not empty and no calibration; --force writes to it."
+            )
+    elif request.force:
+        rows.unlink(missing_ok=True)
+
+
+def _write(
+    folder: Path, prior: GenerativePrior, checked: Checked, provenance: dict[str, str]
+) -> None:
+    samples = np.asarray(prior.sample(jax.random.key(0), _SAMPLES))
+    examples = read_examples(folder, prior.shape[1])
+    page = make_page(checked, samples, examples, provenance)
+    for name, text in (
+        ("report.html", page),
+        ("summary.json", json.dumps(checked.facts, indent=1) + "\n"),
+    ):
+        with atomic_path(folder / name) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+
+
+def write_sheet(path: Path, prior: GenerativePrior, folder: Path) -> None:
+    """Writes samples of a prior, and the reconstructions of a check, as one image.
+
+    Args:
+        path: The image to write.
+        prior: The prior.
+        folder: The folder of the check.
+    """
+    samples = np.asarray(prior.sample(jax.random.key(0), _SAMPLES))
+    with atomic_path(path) as temporary:
+        draw_sheet(samples, read_examples(folder, prior.shape[1])).savefig(temporary, dpi=130)
