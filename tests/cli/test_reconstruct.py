@@ -18,6 +18,7 @@ import commands
 import latentuq as lu
 from latentuq.inference.verdict import show_p_value
 from latentuq.prior.model_file import save_prior
+from latentuq.report.glossary import GLOSSARY
 
 SHAPE = (6, 8)
 
@@ -94,6 +95,7 @@ def test_the_page_says_what_the_summary_says(report):
         "Behind it",
         "How far to trust it",
         "How this was made",
+        "What the words mean",
     ]
     for mode in facts["modes"]:
         assert f"<h3>{mode['weight']:.1%} <small>± {mode['weight_error']:.1%}" in page
@@ -107,6 +109,16 @@ def test_the_page_says_what_the_summary_says(report):
     assert f"off by {facts['rms_error_of_mean']:.3f}" in page
     assert "reconstruct clean.npy" in page
     assert not re.search(r'(src|href)="(?!data:|#)', page), "the page must open offline"
+
+
+@pytest.mark.slow
+def test_the_glossary_explains_what_the_page_shows(report):
+    page = (report[0] / "report.html").read_text()
+    numbers = page.split("The numbers</summary>")[1].split("</details>")[0]
+    shown = re.findall(r"<th>(.*?)</th>", numbers) + re.findall(r"<figcaption>(.*?)[<,]", page)
+    terms = {re.split("[:,]", each)[0] for each in shown if each[0] not in "−+APW"}
+    assert {"k-hat", "fit", "posterior mean", "mode"} <= terms
+    assert terms - {"truth"} <= GLOSSARY.keys()
 
 
 @pytest.mark.slow

@@ -25,6 +25,7 @@ from latentuq.report.figures import (
     render_svg,
     true_minus,
 )
+from latentuq.report.glossary import GLOSSARY
 from latentuq.report.palette import grey_pixels, heat_pixels, mode_colour
 
 _SYMBOLS = {Standing.OK: "✓", Standing.BAD: "✗", Standing.UNKNOWN: "?"}
@@ -58,6 +59,7 @@ def make_page(
         _section("Behind it", _plots(content, drawn)),
         _section("How far to trust it", _certificate(post)),
         _section("How this was made", table(provenance)),
+        _section("What the words mean", _glossary()),
     ]
     return wrap(title, "".join(sections))
 
@@ -253,6 +255,11 @@ def table(rows: Mapping[str, str]) -> str:
         for name, value in rows.items()
     )
     return f"<table>{cells}</table>"
+
+
+def _glossary() -> str:
+    terms = "".join(f"<dt>{term}</dt><dd>{text}</dd>" for term, text in GLOSSARY.items())
+    return f"<details><summary>{len(GLOSSARY)} words</summary><dl>{terms}</dl></details>"
 
 
 def _section(title: str, body: str) -> str:
