@@ -34,8 +34,8 @@ GLOSSARY = {
     "computed": "The first mark: do independent draws confirm that this is the posterior of the"
     " model? It says nothing about whether the model is right.",
     "fit": "The second mark: could the model have made these data, and did they teach anything?",
-    "prior checked": "The third mark: what a test on images that were kept from training has shown, and"
-    " whether there was one.",
+    "prior checked": "The third mark: what a test on images that were kept from training has"
+    " shown, and whether there was one.",
     "reliable": "Computed well, and the data do not contradict the model. It does not mean that"
     " the picture is right.",
     "ln evidence": "The logarithm of the probability of the data under prior and noise. It compares"
@@ -48,8 +48,8 @@ GLOSSARY = {
     " however improbable.",
     "refinements": "How often the approximation was improved before the draws held.",
     "forward equivalents": "The cost of the answer, in images drawn by the generator.",
-    "p-value": "The chance that the model makes data that fit worse than these. Below 0.001 the data"
-    " are called a misfit.",
+    "p-value": "The chance that the model makes data that fit worse than these. Below 0.001 the"
+    " data are called a misfit.",
     "information": "How much the data have taught, in nats: the distance from prior to posterior."
     " Each nat leaves about a third of what was possible before.",
     "variance left": "The share of the prior's variance that the data have not removed: 100 % if"
