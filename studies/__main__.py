@@ -18,6 +18,7 @@ MEASURED = {
     "priors": "Network sizes, training speed and the metrics of the embedded models.",
     "references": "Ground truth of 16 image posteriors by sequential Monte Carlo.",
     "inference": "Is the inference right, repeatable and honest?",
+    "verdicts": "Does the verdict notice what is wrong with the data?",
     "reports": "Are the reports of the demo right, and where does their time go?",
 }
 """Studies whose module has `make_setup`, `make_jobs` and `make_values`."""
@@ -114,7 +115,7 @@ def bench(
 
 @app.command()
 def calibration(
-    study: Annotated[str, typer.Option(help="simulated, real or alarms.")] = "simulated",
+    study: Annotated[str, typer.Option(help="simulated or real.")] = "simulated",
     corruption: Annotated[
         str, typer.Option(help="One of the paper's four corruptions.")
     ] = "masknoise05",
@@ -122,9 +123,7 @@ def calibration(
         str, typer.Option(help="One of the model's; default: low-rank if simulated, else in use.")
     ] = "",
     method: Annotated[str, typer.Option(help="What draws from the posterior.")] = "latentuq",
-    problems: Annotated[
-        int, typer.Option(min=1, help="The number of problems (of each kind of image for alarms).")
-    ] = 200,
+    problems: Annotated[int, typer.Option(min=1, help="The number of problems.")] = 200,
     output: Output = RESULTS / "calibration",
     model: Model = "mnist",
     seed: Seed = 0,

@@ -1,4 +1,4 @@
-"""Calibration of latentuq and of other methods on the same problems, and of its alarms."""
+"""Calibration of latentuq and of other methods on the same problems."""
 
 from collections.abc import Callable
 from functools import partial
@@ -13,7 +13,6 @@ from jaxtyping import Array, Key
 from latentuq import GenerativePrior, UserError, solve
 from latentuq.calibration.measure import DRAWS
 from latentuq.core.cells import Cells
-from studies.alarms import ALARMS, run_alarms
 from studies.baselines.laplace_mixture import laplace_mixture
 from studies.baselines.result import BaselineResult
 from studies.baselines.svi import Family, svi
@@ -39,18 +38,15 @@ def run_calibration(
     seed: int,
     report: Callable[[str, dict[str, Any]], None],
 ) -> Cells:
-    """Measures a study, or the alarms; a model error that is not named is chosen."""
+    """Measures a study; a model error that is not named is chosen."""
     if study.method not in METHODS:
         raise UserError(f"There is no method {study.method!r}; there are {', '.join(METHODS)}.")
-    if study.kind not in (*KINDS, ALARMS):
-        known = ", ".join((*KINDS, ALARMS))
-        raise UserError(f"There is no study {study.kind!r}; there are {known}.")
+    if study.kind not in KINDS:
+        raise UserError(f"There is no study {study.kind!r}; there are {', '.join(KINDS)}.")
     if not study.model_error:
         # All methods are compared where simulation and likelihood are one Gaussian.
         kind = study.kind if study.method == OURS else "simulated"
         study = study._replace(model_error=default_model_error(prior, kind))
-    if study.kind == ALARMS:
-        return run_alarms(prior.with_model_error(study.model_error), problems, folder, seed, report)
     return run_study(study, prior, problems, folder, seed, report, METHODS[study.method])
 
 

@@ -20,7 +20,6 @@ from latentuq.calibration.summary import (
 from latentuq.core.cells import commits, read_file
 from latentuq.prior.model_error import LOW_RANK, SIGNAL_DEPENDENT
 from latentuq.problem.experiments import EXPERIMENTS
-from studies.alarms import ALARMS, SETS, describe_alarms
 from studies.calibration import METHODS, OURS
 from studies.calibration_cases import KINDS, Study
 from studies.calibration_summary import (
@@ -42,8 +41,8 @@ Studies = dict[Study, Rows]
 
 def write_calibration(folder: Path, page: Path, command: str) -> Path:
     """Writes the page, and its figures beside it."""
-    studies, alarms, models = read_studies(folder)
-    if not studies and not alarms:
+    studies, models = read_studies(folder)
+    if not studies:
         raise UserError(f"There are no rows of a study in {folder}.")
     if simulated := _by_corruption(studies, "simulated", LOW_RANK):
         _save_ranks(simulated, page.with_name(f"{page.stem}-simulated.png"))
@@ -59,28 +58,23 @@ def write_calibration(folder: Path, page: Path, command: str) -> Path:
         **_simulated(simulated),
         **_real(real),
         **_methods(studies),
-        **_alarms(alarms),
     }
     return write_page("calibration", page, values)
 
 
-def read_studies(folder: Path) -> tuple[Studies, dict[str, Rows], list[str]]:
-    """The rows of all studies by their names, those of alarms by model error, and the models."""
+def read_studies(folder: Path) -> tuple[Studies, list[str]]:
+    """The rows of all studies by their names, and the models."""
     studies: Studies = {}
-    alarms: dict[str, Rows] = {}
     models = set()
     for path in sorted(folder.glob("*.json")):
         setup, cells = read_file(path)
         found = [*cells.values()]
         try:
             models.add(f"{setup['model']} (sha256 {setup['model_checksum'][:12]})")
-            if setup["study"] == ALARMS:
-                alarms[setup["model_error"]] = found
-            else:
-                studies[Study(**setup["study"])] = found
+            studies[Study(**setup["study"])] = found
         except (KeyError, TypeError):
             raise UserError(f"{path} is not a file of a calibration study.") from None
-    return studies, alarms, sorted(models)
+    return studies, sorted(models)
 
 
 def _commits(studies: Iterable[Rows]) -> str:
@@ -160,17 +154,6 @@ def _methods(studies: Studies) -> dict[str, str]:
     form = "{kind} `{corruption}` | {method} | {number} | {covered50} | {covered90} | {crps:.4f}"
     table = rows(form + " | {energy:.3f} | {uniform.least:.1e}", lines)
     return {"methods": table, "method_commits": _commits(shown)}
-
-
-def _alarms(alarms: dict[str, Rows]) -> dict[str, str]:
-    lines = [
-        facts | {"error": error, "alarm": alarm}
-        for error, found in alarms.items()
-        for alarm, facts in describe_alarms(found).items()
-    ]
-    sets = " | ".join(f"{{{name}[0]:.1%}} of {{{name}[1]}}" for name in SETS)
-    table = rows(f"{{error}} | {{alarm}} | {sets} | {{others:.1%}}", lines)
-    return {"alarms": table, "alarm_commits": _commits(alarms.values())}
 
 
 def _by_corruption(studies: Studies, kind: str, error: str) -> dict[str, Rows]:

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from latentuq.app.progress import Stages
-from latentuq.inference.result import Progress
+from latentuq.inference.result import COMPILING, Progress
 
 
 def test_seconds_go_to_the_stage_that_ends():
@@ -38,3 +38,10 @@ def test_messages_of_the_inference_are_passed_on():
     assert [event.stage for event in events] == ["", "search", "search", "fit", "certify"]
     assert [event.fraction for event in events] == [None, 0.2, 0.4, 0.6, 0.8]
     assert events[1].message == "It is map."
+    stages.follow(Progress(COMPILING, "It compiles.", jnp.zeros((0, 2)), None, 0.1))
+    # Nothing has ended, and no share of the work is done by it.
+    assert (events[-1].stage, events[-1].message, events[-1].fraction) == (
+        "certify",
+        "It compiles.",
+        None,
+    )

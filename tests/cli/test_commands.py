@@ -145,6 +145,26 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(call, tmp_path, arguments, wo
     assert os.listdir(tmp_path) == ["text.png"]
 
 
+@pytest.mark.parametrize(
+    "words", ["", "reconstruct", "problem", "train", "models", "demo", "calibrate", "data fetch"]
+)
+def test_help_has_a_short_flag(call, words):
+    code, out, err = call(*words.split(), "-h")
+    assert (code, err) == (0, "")
+    assert f"latentuq {words}".strip() in out
+    assert call(*words.split(), "--help") == (code, out, err)
+
+
+def test_help_does_not_load_jax():
+    program = (
+        "import sys; from latentuq.cli.commands import app\n"
+        "try: app(['reconstruct', '--help'])\n"
+        "except SystemExit: pass\n"
+        "assert 'jax' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+
+
 def test_models_lists_the_embedded_ones_with_their_metrics(call, tmp_path):
     code, out, _ = call("models", "--json")
     cards = {card["name"]: card for card in json.loads(out)}

@@ -72,6 +72,7 @@ def test_files_and_stages(report):
     path, printed = report
     facts = json.loads((path / "summary.json").read_text())
     assert facts == printed
+    assert (facts["status"], facts["reasons"]) == ("reliable", [])
     figures = ("overview", "modes", "samples", "components", "latent", "search", "slices")
     for name in figures:
         assert (path / "figures" / f"{name}.png").stat().st_size > 1000
@@ -272,7 +273,8 @@ def test_bad_input_is_one_sentence(monkeypatch, capsys, folder, arguments, words
     before = sorted(folder.rglob("*"))
     code, out, err = call(monkeypatch, capsys, folder, *arguments, *MODEL)
     assert (code, out) == (2, "")
-    lines = [line for line in err.splitlines() if line]
+    # Besides, a log file is told how far the command had come.
+    lines = [line for line in err.splitlines() if not re.match(r" *\d+\.\d s  ", line)]
     assert len(lines) == 1, err
     assert all(word in err for word in words), err
     assert sorted(folder.rglob("*")) == before, "something was left behind"
@@ -310,9 +312,57 @@ def test_an_interrupt_leaves_nothing(folder):
     os.killpg(process.pid, signal.SIGINT)
     _, err = process.communicate()
     assert process.returncode == 130, err
-    assert err.strip() == "latentuq: Interrupted."
+    assert err.splitlines()[-1] == "latentuq: Interrupted."
     assert not list(folder.glob("*interrupted*"))
     assert not list(folder.glob(".interrupted*"))
+
+
+# Nothing that the prior makes.
+BOARD = (np.indices(SHAPE).sum(axis=0) % 2).astype(np.uint8)
+
+
+@pytest.mark.slow
+def test_several_images_in_one_call(monkeypatch, capsys, folder):
+    (folder / "night").mkdir()
+    (folder / "night" / "text.png").write_text("not an image")
+    board = Image.fromarray(255 * BOARD)
+    board.save(folder / "night" / "board.png")
+    board.save(folder / "board.png")
+    run = ("--noise", "0.02", "--budget", "preview", *MODEL)
+    code, out, err = call(monkeypatch, capsys, folder, "night", "board.png", *run, "--strict")
+    assert code == 2
+    (line,) = [line for line in err.splitlines() if line.startswith("latentuq: ")]
+    assert line.startswith("latentuq: night/text.png: Cannot read")
+    first, second, last = out.splitlines()
+    assert first.startswith("night/board.png: unreliable: ")
+    assert second.startswith("board.png: unreliable: ")
+    assert last == "Index: latentuq-reports/index.html"
+    assert re.search(r"^ *\d+\.\d s  board\.png \(1 of 3\): Searching", err, re.MULTILINE)
+    names = {path.name for path in (folder / "latentuq-reports").iterdir()}
+    assert names == {"index.html", "board.png", "board.png-2"}
+    code, out, err = call(
+        monkeypatch, capsys, folder, "night", *run, "--json", "-o", "night-reports", "--strict"
+    )
+    assert code == 2
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert [facts["status"] for facts in lines] == ["unreliable", "failed"]
+    assert err.splitlines() == [f"latentuq: night/text.png: {lines[1]['reasons'][0]}"]
+
+
+@pytest.mark.slow
+def test_strict_tells_unreliable_answers_by_the_exit_code(monkeypatch, capsys, folder):
+    np.save(folder / "board.npy", BOARD.astype(float))
+    run = ("board.npy", *MODEL, "--noise", "0.02", "--budget", "preview", "--json")
+    code, out, err = call(monkeypatch, capsys, folder, *run, "--strict")
+    facts = json.loads(out)
+    assert (code, err) == (3, "")
+    assert facts["status"] == "unreliable"
+    marks = facts["verdict"]["marks"].values()
+    bad = [mark["reasons"] for mark in marks if mark["standing"] == "bad"]
+    assert facts["reasons"]
+    assert set(facts["reasons"]) <= {each["cause"] for reasons in bad for each in reasons}
+    assert (folder / "board.npy-report" / "report.html").exists()
+    assert call(monkeypatch, capsys, folder, *run, "--force")[0] == 0
 
 
 @pytest.mark.slow

@@ -1,10 +1,15 @@
+import json
+import os
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from latentuq.core import compilation
-from latentuq.core.compilation import bounded_jit
+from latentuq.core.compilation import bounded_jit, compile_clock
 
 
 def apply(fn, x):
@@ -75,3 +80,87 @@ def test_what_goes_frees_its_memory_maps(monkeypatch):
         jitted(lambda x, number=number: jnp.sin(number * x) @ jnp.cos(x), jnp.ones(8))
         counted.append(maps())
     assert counted[-1] < counted[10] + 100
+
+
+SCRIPT = """
+import json, sys
+import jax, jax.numpy as jnp
+
+counts = {"cache_hits": 0, "cache_misses": 0}
+
+def count(event, **_):
+    name = event.rpartition("/")[2]
+    if name in counts:
+        counts[name] += 1
+
+jax.monitoring.register_event_listener(count)
+from latentuq.core.compilation import bounded_jit, compile_clock
+
+def work(start):
+    for number in range(start, start + 4):
+        bounded_jit(lambda x: jnp.linalg.cholesky(jnp.eye(20) + number * x * x.T))(jnp.ones(20))
+
+BEFORE
+told = []
+with compile_clock().watch(lambda: told.append(1)):
+    work(0)
+AFTER
+print(json.dumps(counts | {"told": len(told)}))
+"""
+
+
+def run(tmp_path, before="", after="", **settings):
+    """Compiles in a process of its own, whose cache directory is within `tmp_path`."""
+    environment = {name: value for name, value in os.environ.items() if "COMPILATION" not in name}
+    environment |= {"LATENTUQ_CACHE": str(tmp_path / "cache")} | settings
+    script = SCRIPT.replace("BEFORE", before).replace("AFTER", after)
+    run = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
+    )
+    return json.loads(run.stdout)
+
+
+def set_folder(folder) -> str:
+    return f"jax.config.update('jax_compilation_cache_dir', {str(folder)!r})"
+
+
+@pytest.mark.slow
+def test_a_second_process_compiles_nothing_again(tmp_path):
+    first, second = run(tmp_path), run(tmp_path)
+    assert first["cache_misses"] >= 4
+    assert second["cache_misses"] == 0
+    assert second["cache_hits"] >= 4
+    assert not second["told"]
+
+
+@pytest.mark.slow
+def test_a_folder_that_the_user_chose_is_left_in_charge(tmp_path):
+    own = tmp_path / "own"
+    every = "jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)"
+    assert run(tmp_path, f"{set_folder(own)}; {every}")["cache_misses"]
+    assert any(own.iterdir())
+    run(tmp_path, JAX_COMPILATION_CACHE_DIR=str(own))
+    run(tmp_path, JAX_ENABLE_COMPILATION_CACHE="0")
+    assert not any((tmp_path / "cache").rglob("*-cache"))
+
+
+@pytest.mark.slow
+def test_a_folder_that_the_user_chooses_later_is_used_from_then_on(tmp_path):
+    later = tmp_path / "later"
+    run(tmp_path, after=f"{set_folder(later)}; work(10)")
+    ours = sorted((tmp_path / "cache" / "compiled").glob("*-cache"))
+    assert len(ours) >= 4
+    assert len(list(later.glob("*-cache"))) >= 4
+    off = "jax.config.update('jax_compilation_cache_dir', None)"
+    run(tmp_path, after=f"{off}; work(20)")
+    assert sorted((tmp_path / "cache" / "compiled").glob("*-cache")) == ours
+
+
+def test_a_watcher_is_told_once_that_programs_are_compiled(monkeypatch):
+    monkeypatch.setattr(compilation, "_NOTICED", 1e-6)
+    told = []
+    with compile_clock().watch(lambda: told.append("compiling")):
+        for number in range(2):
+            jax.jit(lambda x, number=number: jnp.sin(x) + number)(jnp.ones(3))
+    jax.jit(lambda x: jnp.cos(x) + 1)(jnp.ones(3))
+    assert told == ["compiling"]

@@ -1,5 +1,6 @@
 import contextlib
 import gzip
+import struct
 
 import numpy as np
 import pytest
@@ -58,3 +59,11 @@ def test_damaged_files_are_named(tmp_path):
         with pytest.raises(UserError, match=reason) as caught:
             read_idx(tmp_path / name)
         assert name in str(caught.value)
+
+
+def test_a_header_of_a_hundred_axes_or_of_overflowing_sizes_is_named():
+    axes = b"\0\0\x08" + bytes([100]) + struct.pack(">100I", *[1] * 100) + b"\x07"
+    sizes = b"\0\0\x08\x03" + struct.pack(">3I", *[2**32 - 1] * 3)
+    for content, words in ((axes, "Cannot read a as an IDX file"), (sizes, "a is damaged")):
+        with pytest.raises(UserError, match=words):
+            parse_idx(content, "a")

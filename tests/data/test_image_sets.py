@@ -7,6 +7,7 @@ from PIL import Image
 
 from data_archives import ARRAYS, FILES, write_folder
 from latentuq.core.errors import UserError
+from latentuq.core.reading import VARIABLE
 from latentuq.data import image_sets
 from latentuq.data.datasets import load_dataset
 from latentuq.data.image_sets import read_images
@@ -206,3 +207,32 @@ def test_what_is_no_source_of_images_says_what_is(tmp_path):
         with pytest.raises(UserError, match=reason) as caught:
             read_images(tmp_path / name)
         assert name in str(caught.value)
+
+
+def test_folders_of_photos_and_of_compressed_fits(tmp_path):
+    from astropy.io import fits
+
+    for name in ("webp", "jpg", "fits"):
+        (tmp_path / name).mkdir()
+    for number, image in enumerate(BYTES):
+        Image.fromarray(image).save(tmp_path / "webp" / f"{number:03}.webp", lossless=True)
+        Image.fromarray(image).save(tmp_path / "jpg" / f"{number:03}.JPG", quality=100)
+        fits.PrimaryHDU(image).writeto(tmp_path / "fits" / f"{number:03}.fits.gz")
+    for name, error in (("webp", 1e-7), ("fits", 1e-7), ("jpg", 4 / 255)):
+        assert read_images(tmp_path / name).train == pytest.approx(UNIT, abs=error)
+
+
+def test_sets_may_take_more_than_images_but_not_everything(tmp_path, monkeypatch):
+    np.savez_compressed(tmp_path / "a.npz", BYTES)
+    write_images(tmp_path / "folder", BYTES)
+    # Eight times as much as one image, which takes 8 bytes per pixel.
+    monkeypatch.setenv(VARIABLE, str(max(BYTES.nbytes // 8, 8 * BYTES[0].size)))
+    for name in ("a.npz", "folder"):
+        assert read_images(tmp_path / name).train == pytest.approx(UNIT, abs=1e-7)
+    monkeypatch.setenv(VARIABLE, str(BYTES.nbytes // 8 - 1))
+    with pytest.raises(UserError, match=r"arr_0 in .*a\.npz takes 1\.7 kB .*--max-bytes"):
+        read_images(tmp_path / "a.npz")
+    with monkeypatch.context() as patch:
+        patch.setattr(image_sets, "read_image", lambda _: BYTES[0])
+        with pytest.raises(UserError, match=r"The folder .* takes 1\.7 kB .*--max-bytes"):
+            read_images(tmp_path / "folder")

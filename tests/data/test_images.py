@@ -1,13 +1,21 @@
 import builtins
+import gzip
+import io
 import os
+import re
+import struct
+import subprocess
+import sys
 import warnings
+import zlib
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from latentuq.core.errors import UserError
-from latentuq.data.images import read_image, write_image
+from latentuq.core.reading import VARIABLE
+from latentuq.data.images import is_fits, read_fits_header, read_image, write_image
 
 RNG = np.random.default_rng(1)
 BYTES = RNG.integers(0, 256, (5, 7), np.uint8)
@@ -68,6 +76,147 @@ def test_colour_is_reduced_with_a_warning_and_grey_without(tmp_path):
         assert np.array_equal(read_image(tmp_path / "grey.png"), BYTES)
         assert np.array_equal(read_image(tmp_path / "palette.png"), BYTES)
         assert np.array_equal(read_image(tmp_path / "bits.png"), np.where(BYTES > 127, 255, 0))
+
+
+def test_photos_are_read_upright(tmp_path):
+    ramp = np.add.outer(np.arange(0, 200, 5), np.arange(50)).astype(np.uint8)
+    turned = Image.fromarray(np.rot90(ramp))  # As a camera that was held upright stores it.
+    exif = Image.Exif()
+    exif[0x0112] = 6  # To be shown turned clockwise by a quarter.
+    turned.save(tmp_path / "a.jpg", quality=100, exif=exif)
+    turned.save(tmp_path / "a.webp", lossless=True, exif=exif)
+    turned.save(tmp_path / "a.tif", exif=exif)
+    turned.save(tmp_path / "b.tif", exif=exif, compression="tiff_lzw")
+    turned.save(tmp_path / "a.png", exif=exif)
+    Image.fromarray(ramp).save(tmp_path / "b.JPEG", quality=100)
+    for name in ("a.jpg", "b.JPEG", "a.webp", "a.tif", "b.tif", "a.png"):
+        back = read_image(tmp_path / name)
+        assert back.dtype == np.uint8
+        assert np.abs(back.astype(int) - ramp).max() <= 2, name
+
+
+def test_a_page_is_chosen_by_its_number(tmp_path):
+    pages = [Image.fromarray(each) for each in (WORDS, 65535 - WORDS, WORDS // 2)]
+    pages[0].save(tmp_path / "a.tif", save_all=True, append_images=pages[1:])
+    assert np.array_equal(read_image(tmp_path / "a.tif[0]"), WORDS)
+    assert np.array_equal(read_image(f"{tmp_path}/a.tif[2]"), WORDS // 2)
+    with pytest.raises(UserError, match=r"holds 3 pages .* from a\.tif\[0\] to a\.tif\[2\]\.$"):
+        read_image(tmp_path / "a.tif")
+    for wrong in ("3", "-1", "SCI", "", "9" * 30):
+        with pytest.raises(UserError, match=f"has pages 0 to 2, but no page '{wrong}'"):
+            read_image(tmp_path / f"a.tif[{wrong}]")
+    write_image(tmp_path / "one.tif", WORDS)
+    with pytest.raises(UserError, match=r"leave out \[0\]"):
+        read_image(tmp_path / "one.tif[0]")
+
+
+def test_the_second_picture_of_a_photo_is_ignored(tmp_path):
+    stacked = [Image.fromarray(np.full((16, 16), value, np.uint8)) for value in (200, 10)]
+    stacked[0].save(tmp_path / "a.jpg", "MPO", save_all=True, append_images=stacked[1:])
+    assert read_image(tmp_path / "a.jpg").mean() == pytest.approx(200, abs=2)
+
+
+def test_lost_bits_of_colour_are_mentioned(tmp_path):
+    rows, columns = 2, 3
+    raw = RNG.integers(0, 65536, (rows, columns, 3)).astype(">u2")
+    lines = b"".join(b"\0" + row.tobytes() for row in raw)
+
+    def chunk(name, content):
+        check = struct.pack(">I", zlib.crc32(name + content))
+        return struct.pack(">I", len(content)) + name + content + check
+
+    header = struct.pack(">IIBBBBB", columns, rows, 16, 2, 0, 0, 0)
+    parts = chunk(b"IHDR", header), chunk(b"IDAT", zlib.compress(lines)), chunk(b"IEND", b"")
+    (tmp_path / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(parts))
+    with pytest.warns(UserWarning, match=r"16 bits per colour|reduced to grey") as notes:
+        read_image(tmp_path / "a.png")
+    assert len(notes) == 2
+
+
+@pytest.mark.parametrize("name", ["a.fits.gz", "a.fit.gz", "a.FTS.GZ"])
+def test_compressed_fits_is_fits(tmp_path, name):
+    from astropy.io import fits
+
+    units = [fits.PrimaryHDU(), fits.ImageHDU(WORDS, fits.Header({"BUNIT": "adu"}), "SCI")]
+    stream = io.BytesIO()
+    fits.HDUList(units).writeto(stream)
+    (tmp_path / name).write_bytes(gzip.compress(stream.getvalue()))
+    assert np.array_equal(read_image(tmp_path / f"{name}[SCI]"), WORDS)
+    assert is_fits(tmp_path / f"{name}[SCI]")
+    assert not is_fits(tmp_path / "a.npy.gz")
+    header = read_fits_header(tmp_path / name)
+    assert header is not None
+    assert header["BUNIT"] == "adu"
+
+
+def test_tiles_of_fits_are_unpacked(tmp_path):
+    from astropy.io import fits
+
+    image = np.tile(WORDS, (8, 8)).astype(np.int32)
+    fits.CompImageHDU(image, compression_type="RICE_1").writeto(tmp_path / "a.fits")
+    assert np.array_equal(read_image(tmp_path / "a.fits"), image)
+
+
+def bombs(folder):
+    """Small files that unpack to much: 64 MB each."""
+    from astropy.io import fits
+
+    zeros = np.zeros((8192, 8192), np.uint8)
+    np.savez_compressed(folder / "a.npz", zeros)
+    for name in ("a.png", "a.tif", "a.webp", "a.jpg"):
+        options = {"compression": "tiff_lzw"} if name == "a.tif" else {}
+        Image.fromarray(zeros).save(folder / name, **options)
+    stream = io.BytesIO()
+    fits.PrimaryHDU(zeros).writeto(stream)
+    (folder / "a.fits.gz").write_bytes(gzip.compress(stream.getvalue()))
+    fits.CompImageHDU(zeros).writeto(folder / "b.fits")
+    header = fits.Header(
+        {"SIMPLE": True, "BITPIX": 8, "NAXIS": 2, "NAXIS1": 10**5, "NAXIS2": 10**5}
+    )
+    (folder / "c.fits").write_bytes(header.tostring().encode())
+    # An encoder makes no header that lies: 10^12 values of which none follows.
+    stream = io.BytesIO()
+    header = {"descr": "<f8", "fortran_order": False, "shape": (10**6, 10**6)}
+    np.lib.format.write_array_header_1_0(stream, header)
+    (folder / "a.npy").write_bytes(stream.getvalue())
+
+
+READ_ALL = """
+import os, resource
+from astropy.io import fits
+from PIL import Image
+from latentuq.data.images import read_image
+Image.init()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+for name in sorted(os.listdir()):
+    assert os.stat(name).st_size < 2**20
+    try:
+        read_image(name)
+    except ValueError as error:
+        print(name, error)
+print(1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before))
+"""
+
+
+@pytest.mark.slow
+def test_what_unpacks_to_too_much_is_refused_before_it_is_unpacked(tmp_path, monkeypatch):
+    bombs(tmp_path)
+    monkeypatch.setenv(VARIABLE, str(2**25))
+    # In a process of its own, which has not taken much memory before.
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", READ_ALL],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    *answers, grown = done.stdout.splitlines()
+    assert len(answers) == 9
+    for answer in answers:
+        assert re.fullmatch(r"\w\.[\w.]+ .* allowed; `latentuq --max-bytes.*", answer)
+    assert int(grown) < 2 * 2**25
+    monkeypatch.setenv(VARIABLE, str(2**30))
+    assert read_image(tmp_path / "a.png").shape == (8192, 8192)
 
 
 def test_fits_images_and_their_degenerate_axes(tmp_path):

@@ -6,7 +6,7 @@ import pickle
 import pytest
 
 from latentuq.inference.answer import judge_computation
-from latentuq.inference.causes import Cause
+from latentuq.inference.causes import Cause, Standing
 from latentuq.inference.result import Counts, Diagnostics
 from latentuq.inference.verdict import Mark, Reason, Verdict, show_p_value
 
@@ -93,17 +93,35 @@ def test_reliable_is_computed_ok_and_fit_not_bad(fit, reliable):
     assert not judge(fit, khat=0.9).reliable
 
 
-def test_a_reliable_verdict_says_both_why_and_how_it_fits():
+def test_a_reliable_verdict_says_what_was_confirmed_and_what_was_not_checked():
     verdict = judge(FITS)
     assert str(verdict) == (
-        "reliable: independent draws confirm these probabilities, and the data look like what the"
-        " model makes."
+        "reliable: the computation is confirmed, the data fit the model, and the prior has not been"
+        " checked on images like this one."
     )
     assert verdict.advice == ()
     assert verdict.details.splitlines()[1:] == [
         "fit ok: Posterior predictive p-value 0.4.",
-        "prior unknown: The prior has not been checked on cases like this one.",
+        f"prior unknown: {Reason(Cause.NOT_CHECKED).sentence}",
     ]
+
+
+def test_each_mark_answers_its_question():
+    verdict = judge(MISFIT)
+    assert verdict.statement("computed") == (
+        "Is the answer computed well? Yes. Independent draws confirm these probabilities."
+    )
+    assert verdict.statement("fit").startswith("Do the data fit the model? No. The data do not")
+    assert "Not known. The prior has not been checked" in verdict.statement("prior")
+
+
+@pytest.mark.parametrize("standing", Standing)
+def test_a_reliable_verdict_says_what_is_known_about_the_prior(standing):
+    cause = next(cause for cause in Cause if cause.standing is standing)
+    verdict = dataclasses.replace(judge(FITS), prior=Mark((Reason(cause),)))
+    assert verdict.reliable
+    words = {"ok": "did well", "unknown": "has not been checked", "bad": "did badly"}
+    assert words[standing] in str(verdict)
 
 
 def test_the_misfit_comes_before_other_reasons():
@@ -112,7 +130,7 @@ def test_the_misfit_comes_before_other_reasons():
         f"unreliable: {Cause.MISFIT.clause}; besides, {Cause.HEAVY_TAIL.clause}."
     )
     assert "p-value < 0.001" in verdict.details
-    assert "corruption as it was" in verdict.advice[0]
+    assert "trained on images like it" in verdict.advice[0]
 
 
 def test_advice_is_given_once_and_ends_with_a_caution():

@@ -1,7 +1,5 @@
 """The likelihood of an error that depends on what the generator shows, against its formula."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -82,6 +80,19 @@ def test_log_density_is_the_formula(operator, noise, most_data):
     assert np.all(np.isfinite(jax.jit(jax.hessian(problem.log_density))(u)))
 
 
+def test_the_variance_of_a_datum_is_that_of_noise_and_model_error():
+    problem = make_problem(SCALED, noise=0.1)
+    image = jnp.linspace(0, 1, PIXELS).reshape(SHAPE)
+    factors = np.linspace(0.5, 2, PIXELS)
+    gain = np.interp(np.ravel(image), KNOTS, GAIN**2)
+    expected_variance = 0.1**2 + factors**2 * (gain * STD.ravel() ** 2 + 0.05**2)
+    # Between the knots the gain is a polynomial here, and linear there.
+    np.testing.assert_allclose(problem.likelihood.variance(image), expected_variance, rtol=0.1)
+    plain = make_problem(SCALED, noise=0.1, gain=None)
+    expected_variance = 0.1**2 + factors**2 * STD.ravel() ** 2
+    np.testing.assert_allclose(plain.likelihood.variance(image), expected_variance, rtol=1e-5)
+
+
 def test_other_data_are_those_of_a_new_problem():
     problem = make_problem(Mask(MASK))
     y = np.random.default_rng(1).uniform(size=SHAPE)
@@ -119,24 +130,6 @@ def test_the_gain_of_mnist_is_nearly_a_polynomial():
     fitted = np.polynomial.chebyshev.chebval(knots, fit_squared_gain(error))
     # A twentieth of the largest squared gain, 4.9; near black the floor is larger than that.
     assert np.max(np.abs(fitted - np.asarray(error.gain) ** 2)) < 0.25
-
-
-def wrapped(prior: GenerativePrior) -> GenerativePrior:
-    """The same prior with a decoder that cannot be narrowed to some pixels."""
-    return dataclasses.replace(prior, decoder=lambda z, decoder=prior.decoder: decoder(z))
-
-
-@pytest.mark.parametrize("noise", [0.0, 0.1])
-def test_whole_images_and_narrowed_ones_have_the_same_density(noise):
-    narrowed = make_problem(Mask(MASK), noise)
-    whole = InverseProblem(
-        wrapped(narrowed.prior), narrowed.operator, narrowed.noise, np.nan_to_num(narrowed.y)
-    )
-    assert narrowed.density.prior.shape != SHAPE
-    assert whole.density.prior.shape == SHAPE
-    u = jnp.ones(DIM)
-    np.testing.assert_allclose(whole.log_density(u), narrowed.log_density(u), rtol=1e-5)
-    assert np.all(np.isfinite(jax.grad(whole.log_density)(u)))
 
 
 def test_one_hidden_pixel_of_noiseless_data():

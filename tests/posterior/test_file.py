@@ -1,6 +1,7 @@
 import dataclasses
 import resource
 
+import h5py
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -204,3 +205,21 @@ def test_files_that_are_no_posteriors_are_refused(saved, tmp_path):
 def test_what_is_no_path_is_said(path):
     with pytest.raises(UserError, match="A path is needed"):
         lu.load_posterior(path)
+
+
+def test_more_draws_than_memory_holds_are_refused(post, tmp_path):
+    with pytest.raises(
+        UserError, match=r"draws would take 13\.2 TB .*: give 8134407 samples or fewer"
+    ):
+        post.save(tmp_path / "post.nc", samples=10**11)
+    assert not list(tmp_path.iterdir())
+
+
+def test_arrays_of_any_size_that_a_file_announces_are_refused(saved, tmp_path):
+    path = tmp_path / "large.nc"
+    path.write_bytes(saved.read_bytes())
+    with h5py.File(path, "a") as file:
+        file.create_dataset("nothing", (10**7, 10**6), "f8")  # It takes no room in the file.
+    assert path.stat().st_size < 10**6
+    with pytest.raises(UserError, match=r"large\.nc takes 80 TB .*--max-bytes"):
+        load_posterior(path)

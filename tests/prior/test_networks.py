@@ -3,7 +3,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from latentuq.prior import architecture
 from latentuq.prior.networks import ACTIVATIONS, init_residual_network
+
+
+def test_the_activations_that_flags_name_are_those_that_exist():
+    assert tuple(ACTIVATIONS) == architecture.ACTIVATIONS
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)

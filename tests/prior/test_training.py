@@ -254,6 +254,60 @@ def test_a_flow_makes_a_users_latent_normal():
     assert np.quantile(radius, 0.9) < 4
 
 
+@jax.custom_vjp
+def only_reverse(u):
+    return jnp.outer(u, u)
+
+
+only_reverse.defvjp(lambda u: (jnp.outer(u, u), u), lambda u, ct: ((ct + ct.T) @ u,))
+
+
+@jax.custom_jvp
+def only_once(u):
+    return jnp.outer(u, u)
+
+
+@only_once.defjvp
+def _(primals, tangents):
+    (u,), (tangent,) = primals, tangents
+    made = only_reverse(u)  # Of which there is no forward derivative.
+    return made, jnp.outer(u, tangent) + jnp.outer(tangent, u) + 0 * made * jnp.sum(tangent)
+
+
+def only_forward(u):
+    return jax.lax.while_loop(lambda x: jnp.sum(x) < 9, lambda x: 2 * x, jnp.outer(u, u))
+
+
+def only_single(u):
+    out = jax.ShapeDtypeStruct((2, 2), jnp.float32)
+    return jax.pure_callback(lambda u: np.outer(u, u), out, u)
+
+
+@pytest.mark.parametrize(
+    ("decode_fn", "words"),
+    [
+        (only_reverse, r"forward mode \(jax.jvp\), .*must be a jax.custom_jvp"),
+        (only_forward, r"reverse mode \(jax.grad\), .*fixed number of steps"),
+        (only_once, r"differentiated twice \(jax.hessian\)"),
+        (only_single, r"many latent vectors at once \(jax.vmap\)"),
+        (lambda u: jnp.outer(u, u).astype(int), "real numbers, not int32"),
+    ],
+)
+def test_a_generator_without_the_derivatives_of_the_inference_is_refused(decode_fn, words):
+    with pytest.raises(UserError, match=words) as caught:
+        prior_from(decode_fn, 2, (2, 2), 0.1)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_generator_with_a_derivative_of_its_own_is_a_prior():
+    @jax.custom_jvp
+    def decode(u):
+        return jnp.outer(u, u)
+
+    decode.defjvps(lambda tangent, made, u: jnp.outer(u, tangent) + jnp.outer(tangent, u))
+    assert prior_from(decode, 2, (2, 2), 0.1).decode(jnp.ones(2)).shape == (2, 2)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

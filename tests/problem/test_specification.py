@@ -20,7 +20,7 @@ from latentuq.forward.operator import to_matrix
 from latentuq.likelihood.noise import GaussianNoise
 from latentuq.problem.files import save_problem
 from latentuq.problem.inverse import InverseProblem
-from latentuq.problem.specification import Specification
+from latentuq.problem.specification import MOST_OPERATORS, Specification
 
 SHAPE = (8, 6)
 PLAIN = Observation("y.npy", np.zeros(SHAPE))
@@ -295,3 +295,39 @@ def test_names_in_a_file_are_relative_to_it(tmp_path):
     found = Specification.read(tmp_path / "night.toml")
     assert found.y == tmp_path / "a" / "y.npy"
     assert found.operators[0]["gain"] == Path(tmp_path / "g.npy")
+
+
+@pytest.mark.parametrize("nested", [False, True], ids=["in a row", "one in another"])
+def test_thousands_of_operators_are_refused_and_fifty_are_not(tmp_path, nested):
+    def text(count):
+        gain = '{kind = "gain", gain = 1.0}'
+        inner = ", ".join([gain] * count)
+        if nested:
+            inner = gain
+            for _ in range(count - 1):
+                inner = f'{{kind = "stack", parts = [[{inner}]]}}'
+        return f"operator = [{inner}]\nnoise = {{std = 0.1}}"
+
+    (tmp_path / "a.toml").write_text(text(2000))
+    with pytest.raises(UserError, match=r"more than 50 operators|is not TOML: maximum recursion"):
+        Specification.read(tmp_path / "a.toml")
+    with pytest.raises(UserError, match="more than 50 operators"):
+        Specification.from_toml(text(51))
+    operator, _ = Specification.from_toml(text(MOST_OPERATORS)).build((2, 3))
+    assert operator.output_shape == ((6,) if nested else (2, 3))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "sigma = 1" + "0" * 400,
+        "sigma = 1" + "0" * 5000,
+        "sigma = 1e400",
+        "psf = '" + "a" * 300 + "'",
+    ],
+    ids=["large for a float", "long for Python", "infinite", "long for a name"],
+)
+def test_numbers_and_names_that_are_too_large_are_one_sentence(tmp_path, line):
+    (tmp_path / "a.toml").write_text(f"[[operator]]\nkind = 'blur'\n{line}\n[noise]\nstd = 0.1\n")
+    with pytest.raises(UserError):
+        Specification.read(tmp_path / "a.toml").with_files(PLAIN).build(SHAPE)

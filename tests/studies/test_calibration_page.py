@@ -46,16 +46,10 @@ def test_the_page_shows_what_the_rows_say(tmp_path):
     write_study(folder, "simulated", "mean-field", n=20)
     write_study(folder, "real")
     write_study(folder, "real", error="signal-dependent")
-    row = {"set": "digits", "verdict": "refined", "p_value": 0.5, "log_evidence": 1.0}
-    other = {"set": "garments", "verdict": "unreliable", "p_value": 0.001, "log_evidence": 0.0}
-    rows = [row] * 20 + [other] * 20
-    setup = MODEL | {"study": "alarms", "model_error": "low-rank"}
-    write_rows(folder / "alarms-low-rank.json", setup, rows)
     page = write_calibration(folder, tmp_path / "calibration.md", "a command").read_text()
     assert page.count("80.0 ± 0.0") >= 4
     assert "| simulated `blur` | mean-field | 20 |" in page
     assert "| simulated `blur` | latentuq | 20 |" in page
-    assert "| low-rank | verdict | 0.0% of 20 | 100.0% of 20 |" in page
     for name in ("simulated", "real"):
         assert f"(calibration-{name}.png)" in page
         assert (tmp_path / f"calibration-{name}.png").stat().st_size > 10_000

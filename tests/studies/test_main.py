@@ -85,10 +85,10 @@ def test_what_is_missing_in_a_row_is_empty():
 
 def test_a_section_without_rows_is_left_out():
     values = {"command": "c", "page": "p", "folder": "f", "models": "m"}
-    for name in ("simulated", "real", "methods", "alarms"):
+    for name in ("simulated", "real", "methods"):
         values |= {name: "", f"{name.rstrip('s')}_commits": "commit 1"}
-    values |= {"simulated_commits": "commit 1", "alarms": "| a | b |"}
+    values |= {"simulated_commits": "commit 1", "methods": "| a | b |"}
     page = fill_page("calibration", values)
-    assert "## Data that the model does not make" in page
+    assert "| a | b |" in page
     assert page.count("## ") == 1
     assert "png" not in page

@@ -19,7 +19,7 @@ from latentuq.prior.model_file import load_prior
 from latentuq.problem.experiments import EXPERIMENTS, make_problem
 from latentuq.report.collect import collect
 from latentuq.report.figures import draw_gallery
-from latentuq.report.index import Entry, make_index
+from latentuq.report.index import Entry, make_index, make_row
 from latentuq.report.write import Background, stamp, write_report, write_summary
 
 # Draws that the classifier reads.
@@ -74,7 +74,8 @@ def make_demo(request: DemoRequest, progress: Listener | None = None) -> list[De
             " A name leads to the whole report. Blue-grey pixels are missing."
         )
         entries = [report.entry for report in reports]
-        page = make_index("latentuq: four corrupted digits", introduction, entries)
+        rows = [make_row(entry) for entry in entries]
+        page = make_index("latentuq: four corrupted digits", introduction, rows)
         (staged / "index.html").write_text(page, encoding="utf-8")
         gallery = draw_gallery({entry.name: entry.content for entry in entries})
         gallery.savefig(staged / "overview.png", dpi=130)

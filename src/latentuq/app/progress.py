@@ -1,12 +1,11 @@
 """What a long piece of work says while it goes on, and how long its stages took."""
 
-import functools
 import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from latentuq.core.compilation import CompileClock
-from latentuq.inference.result import Progress
+from latentuq.core.compilation import compile_clock
+from latentuq.inference.result import COMPILING, Progress
 
 # The stage that each message of the inference ends.
 _INFERENCE = {"map": "search", "modes": "search", "fitted": "fit", "certified": "certify"}
@@ -43,7 +42,7 @@ class Stages:
         """
         self.listen = listen
         self.started = self.last = time.perf_counter() if started is None else started
-        self.clock = _compile_clock()
+        self.clock = compile_clock()
         self.compiled = self.clock.seconds
         self.stage = ""
         self.seconds: dict[str, float] = {"start-up": 0.0, "compile": 0.0}
@@ -64,12 +63,9 @@ class Stages:
 
     def follow(self, progress: Progress) -> None:
         """Ends the stage that a message of the inference ends, and passes the message on."""
+        if progress.stage == COMPILING:
+            self.say(progress.message)
+            return
         self.end(_INFERENCE[progress.stage])
         done = [*_INFERENCE].index(progress.stage) + 1
         self.say(progress.message, done / (len(_INFERENCE) + 1))
-
-
-@functools.cache
-def _compile_clock() -> CompileClock:
-    """One clock for the whole process, since JAX never lets go of those who listen to it."""
-    return CompileClock()

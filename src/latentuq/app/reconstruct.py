@@ -16,6 +16,7 @@ from latentuq.core.errors import UserError
 from latentuq.core.files import staged_folder
 from latentuq.data.observation import Observation
 from latentuq.likelihood.noise import GaussianNoise
+from latentuq.posterior.file import check_samples
 from latentuq.posterior.noise_level import NoiseLevel, estimate_noise
 from latentuq.posterior.posterior import Posterior
 from latentuq.posterior.solve import solve
@@ -82,7 +83,10 @@ class Report(NamedTuple):
 
 
 def reconstruct(
-    request: Request, progress: Listener | None = None, started: float | None = None
+    request: Request,
+    progress: Listener | None = None,
+    started: float | None = None,
+    prior: GenerativePrior | None = None,
 ) -> Report:
     """Finds every clean image that the data allow, and writes a report on them.
 
@@ -92,12 +96,14 @@ def reconstruct(
         request: What is to be reconstructed.
         progress: Called with an `Event` whenever there is something to say.
         started: When the work began, for the time that start-up took; see `Stages`.
+        prior: The prior of the request, if it is loaded already.
     """
     if request.corrupt and request.specification.noise_is_unknown:
         raise UserError("--corrupt adds noise of a known level: give it instead of --noise auto.")
     stages = Stages(progress, started)
     with staged_folder(request.folder, request.force, FILES) as staged:
-        prior = _load_prior(request)
+        prior = prior or load_prior_of(request)
+        check_samples(request.samples, prior)
         keys = jax.random.split(jax.random.key(request.seed), 4)
         data_key, noise_key, solve_key, report_key = keys
         with _noting() as notes:
@@ -113,7 +119,7 @@ def reconstruct(
             problem, level = _estimate(noise_key, problem)
             level = level.scaled(observation.scaling.step)
             stages.end("noise")
-        stages.say("Searching for modes (a first run compiles, some 15 seconds).")
+        stages.say("Searching for modes.")
         post = solve(solve_key, problem, budget=request.budget, progress=stages.follow)
         post = stamp(post, request.command, request.seed)
         stages.end("certify")
@@ -136,7 +142,7 @@ def reconstruct(
     return Report(request.folder, post, facts, level, content)
 
 
-def _load_prior(request: Request) -> GenerativePrior:
+def load_prior_of(request: Request) -> GenerativePrior:
     """The prior that was asked for, or that of the specification."""
     if request.model is None and request.specification.prior is not None:
         return read_prior(request.specification)

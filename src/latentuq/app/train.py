@@ -12,6 +12,8 @@ import jax
 from latentuq.app.calibrate import write_sheet
 from latentuq.calibration.check import Checked, check_prior, half_hidden
 from latentuq.core.errors import UserError
+from latentuq.core.files import clear_unfinished, exclusive
+from latentuq.core.reading import read_path
 from latentuq.data.image_sets import read_images
 from latentuq.prior.model_file import keep_check, load_prior, save_prior
 from latentuq.prior.training.checkpoint import Checkpoints
@@ -74,7 +76,7 @@ def train(request: TrainingRequest, on_progress: OnProgress) -> Trained:
         request: What is to be trained.
         on_progress: Called with the name of the stage and how far it has come.
     """
-    output, settings = request.output, request.settings
+    output = read_path(request.output)
     if not output.parent.is_dir():
         raise UserError(f"The folder {output.parent} does not exist; create it first.")
     # Now, not after an hour of training.
@@ -82,12 +84,20 @@ def train(request: TrainingRequest, on_progress: OnProgress) -> Trained:
         raise UserError(f"The folder {output.parent} cannot be written.")
     if output.is_dir():
         raise UserError(f"{output} is a folder; -o names the model file to write.")
+    with exclusive(output):
+        return _train(request._replace(output=output), on_progress)
+
+
+def _train(request: TrainingRequest, on_progress: OnProgress) -> Trained:
+    output, settings = request.output, request.settings
     for path in (output, _sheet(output))[: 1 + request.check]:
         if path.exists() and not request.force:
             raise UserError(f"{path} exists; --force overwrites it.")
     images = read_images(request.data)
     identity = {"config": dataclasses.asdict(settings), "data": images.checksum}
     checkpoint = output.with_name(output.name + ".checkpoint")
+    for file in (output, checkpoint):
+        clear_unfinished(file)
     checkpoints = Checkpoints(checkpoint, identity, request.checkpoint_seconds)
     if request.resume:
         checkpoints.find()

@@ -1,14 +1,15 @@
 """The `latentuq` command."""
 
-import os
-import signal
+import io
 import sys
 import time
 import warnings
 from typing import Any, NoReturn, cast
 
-from latentuq.cli.interrupts import insisting
+from latentuq.cli.interrupts import end_interrupted, ending_soon, is_interrupted
 from latentuq.core.errors import UserError
+from latentuq.core.reading import reason
+from latentuq.core.text import printable
 
 STARTED = time.perf_counter()
 """When the command was called."""
@@ -16,43 +17,48 @@ STARTED = time.perf_counter()
 
 def main() -> NoReturn:
     """Runs the command line; everything a person can get wrong is one sentence and exit code 2."""
+    warnings.formatwarning = lambda message, *_, **__: f"latentuq: {printable(str(message))}\n"
+    try:
+        with ending_soon():
+            code = _run()
+    finally:
+        # Whatever became of the interrupt on its way through other libraries.
+        if is_interrupted():
+            end_interrupted()
+    sys.exit(code)
+
+
+def _run() -> int:
+    """Runs the command line and returns its exit code."""
     import typer
 
     # The class of all complaints about flags and arguments; typer does not export it by name.
     usage_error = cast(type[Exception], typer.BadParameter.__base__)
-    warnings.formatwarning = lambda message, *_, **__: f"latentuq: {message}\n"
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    # Names of files that are not UTF-8 are printed too.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        with insisting():
-            # An interrupt may come while this imports JAX.
-            from latentuq.cli.commands import app
+        from latentuq.cli.commands import app
 
-            code = app(prog_name="latentuq", standalone_mode=False)
+        return app(prog_name="latentuq", standalone_mode=False) or 0
     except UserError as error:
-        _fail(str(error), 2)
+        return _fail(str(error))
     except usage_error as error:
         message = str(cast(Any, error).format_message())
         # A bare `latentuq` or `latentuq data` was answered with its help text already.
         if not message:
-            sys.exit(0)
-        _fail(f"{message.rstrip('.')}; see latentuq --help.", 2)
-    except (KeyboardInterrupt, typer.Abort):
-        code = 130
+            return 0
+        return _fail(f"{message.rstrip('.')}; see latentuq --help.")
     except BrokenPipeError:
-        sys.exit(141)
+        return 141
+    except OSError as error:
+        return _fail(f"{error.filename or 'A file'} cannot be read or written: {reason(error)}.")
+    except UnicodeEncodeError as error:
+        return _fail(f"The name {error.object[:200]} is not UTF-8, which files of text need.")
     except MemoryError:
-        _fail("There is not enough memory for this; use fewer or smaller images.", 2)
-    if code == 130:
-        _say("Interrupted.")
-        # Threads of XLA may still be at work: an orderly exit under them can crash.
-        os._exit(130)
-    sys.exit(code)
+        return _fail("There is not enough memory for this; use fewer or smaller images.")
 
 
-def _fail(message: str, code: int) -> NoReturn:
-    _say(message)
-    sys.exit(code)
-
-
-def _say(message: str) -> None:
-    print(f"latentuq: {message}", file=sys.stderr, flush=True)
+def _fail(message: str) -> int:
+    print(f"latentuq: {printable(message)}", file=sys.stderr, flush=True)
+    return 2

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from latentuq.cli.progress import Bar
-from latentuq.data.datasets import fetch as fetch_dataset
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -32,6 +31,8 @@ def fetch(
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Fetch a dataset, verify it, and keep it in the cache."""
+    from latentuq.data.datasets import fetch as fetch_dataset
+
     with Bar() as bar:
         folder = fetch_dataset(name, source, bar.count, force=force)
     if as_json:

@@ -40,13 +40,19 @@ def with_flags(flags: Mapping[str, Any]) -> Callable[[Callable[..., None]], Call
     return decorate
 
 
-def seed_option(text: str = "The seed of everything random.") -> Any:
+def seed_option(text: str = "The seed of everything random.", panel: str | None = None) -> Any:
     """An option for seeds that JAX tells apart: any larger one gives a smaller one's answer."""
-    return typer.Option(min=0, max=2**32 - 1, help=text)
+    return typer.Option(metavar="N", min=0, max=2**32 - 1, help=text, rich_help_panel=panel)
+
+
+_NOISE_FLAGS = ("noise", "variance", "covariance")
 
 
 def _flag(kind: type, name: str, text: str, metavar: str | None = None) -> Any:
-    return Annotated[kind | None, typer.Option(f"--{name}", metavar=metavar, help=text)]
+    """A flag that describes a problem, in the panel of the help text where it belongs."""
+    panel = "The noise" if name in _NOISE_FLAGS else "What happened to the clean image"
+    option = typer.Option(f"--{name}", metavar=metavar, help=text, rich_help_panel=panel)
+    return Annotated[kind | None, option]
 
 
 PROBLEM_FLAGS = {

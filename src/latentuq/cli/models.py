@@ -9,6 +9,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from latentuq.core.text import printable
+
 
 def models(
     as_json: Annotated[bool, typer.Option("--json", help="Print a list of objects.")] = False,
@@ -42,7 +44,8 @@ def models(
         table.add_column(title, justify="left" if key in ("name", "shape") else "right")
     for card in cards:
         table.add_row(*[format_value(key, card.get(key)) for key in columns])
-    console = Console()
+    # A stranger's name is text, not markup.
+    console = Console(markup=False, emoji=False)
     console.print(table if console.width >= 110 else _stacked(cards, columns))
 
 
@@ -64,28 +67,28 @@ def summary(path: Path) -> dict[str, Any]:
 
 def print_metrics(name: str, metrics: Mapping[str, Any]) -> None:
     """Prints a model's metrics, one per line."""
-    typer.echo(name)
+    typer.echo(printable(name))
     for key, value in metrics.items():
         if not isinstance(value, dict):
-            typer.echo(f"  {key:22s} {format_value(key, value)}")
+            typer.echo(f"  {printable(key):22s} {format_value(key, value)}")
 
 
 def format_value(key: str, value: Any) -> str:
     """A metric as people read it."""
     if value is None:
         return "-"
-    if key == "shape":
+    if key == "shape" and isinstance(value, list):
         return " x ".join(map(str, value))
-    if key == "train_seconds":
+    if key == "train_seconds" and isinstance(value, float):
         return f"{value / 60:.1f} min"
     if isinstance(value, float):
         return f"{value:.1f}" if "elbo" in key and abs(value) >= 1 else f"{value:.3f}"
-    return str(value)
+    return printable(str(value))
 
 
 def _stacked(cards: list[dict[str, Any]], columns: Mapping[str, str]) -> str:
     blocks = []
     for card in cards:
         lines = [f"  {columns[key]:12s} {format_value(key, card.get(key))}" for key in columns]
-        blocks.append("\n".join([card["name"], *lines[1:]]))
+        blocks.append("\n".join([printable(card["name"]), *lines[1:]]))
     return "\n".join(blocks)

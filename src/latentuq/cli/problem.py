@@ -16,12 +16,16 @@ def problem(
     data: Annotated[
         str,
         typer.Argument(
-            help="The observation: png, tif, npy, npz or fits (file.fits[1] chooses an extension),"
-            " read as by latentuq reconstruct."
+            help="The observation: png, jpg, webp, tif, npy, npz, fits or fits.gz, read as by"
+            " latentuq reconstruct."
         ),
     ],
-    output: Annotated[Path, typer.Option("-o", "--output", help="The .toml file to write.")],
-    model: Annotated[str, typer.Option(help="Embedded model or model file.")] = "mnist",
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FILE", help="The .toml file to write.")
+    ],
+    model: Annotated[
+        str, typer.Option(metavar="NAME|FILE", help="Embedded model or model file.")
+    ] = "mnist",
     flags: dict[str, Any],
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,

@@ -14,22 +14,32 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
+from latentuq.core.text import printable
+
 if TYPE_CHECKING:
     from latentuq.app.progress import Event
+
+# Seconds between two lines of a log file.
+_PAUSE = 1.0
 
 
 def this_command() -> str:
     """The command as it was typed, for reports."""
-    return shlex.join(["latentuq", *sys.argv[1:]])
+    return printable(shlex.join(["latentuq", *sys.argv[1:]]))
 
 
 class Bar:
-    """A line that says what is going on, where people look; it goes when the work is done."""
+    """A line that says what is going on, where people look; it goes when the work is done.
+
+    In a log file, which is no terminal, it is one line after another instead, and they stay.
+    """
 
     def __init__(self, quiet: bool = False, clock: ProgressColumn | None = None):
         """Makes the line; `clock` is its column of time, by default of that which has passed."""
         console = Console(stderr=True)
         self.hidden = quiet or not console.is_terminal
+        self.quiet = quiet
+        self.last: tuple[str, float] | None = None
         self.progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -37,6 +47,8 @@ class Bar:
             clock or TimeElapsedColumn(),
             console=console,
             transient=True,
+            # What is printed meanwhile must not go where the line is if it is on its way to a file.
+            redirect_stdout=sys.stdout.isatty(),
             disable=self.hidden,
         )
         self.task = self.progress.add_task("Starting.", total=None)
@@ -50,9 +62,19 @@ class Bar:
 
     def show(self, event: "Event") -> None:
         """Shows what is being done, and how much of it is done if that is known."""
+        if self.hidden:
+            self._print(event)
+            return
         if event.fraction is not None:
             self.progress.update(self.task, completed=event.fraction, total=1.0)
         self.progress.update(self.task, description=event.message)
+
+    def _print(self, event: "Event") -> None:
+        """Prints what is being done, at most once a second within a stage."""
+        stage, seconds = self.last or ("", -_PAUSE)
+        if not self.quiet and (event.stage != stage or event.seconds >= seconds + _PAUSE):
+            self.last = (event.stage, event.seconds)
+            print(f"{event.seconds:6.1f} s  {event.message}", file=sys.stderr, flush=True)
 
     def count(self, message: str, done: int, total: int | None) -> None:
         """Shows how much of one thing has been done, such as the bytes of a download."""

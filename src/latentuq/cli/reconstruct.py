@@ -1,8 +1,9 @@
-"""`latentuq reconstruct`: from a corrupted image to a report."""
+"""`latentuq reconstruct`: from corrupted images to reports."""
 
 import json
+import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,55 +11,112 @@ from latentuq.cli import STARTED
 from latentuq.cli.flags import PROBLEM_FLAGS, seed_option, with_flags
 from latentuq.cli.progress import Bar, this_command
 
+if TYPE_CHECKING:
+    from latentuq.app.reconstruct import Request
+
+# Exit codes: an image that cannot be reconstructed, and an unreliable answer under --strict.
+_FAILED, _UNRELIABLE = 2, 3
+_ANSWER, _OUTPUT = "The answer", "The report"
+
 
 @with_flags(PROBLEM_FLAGS)
 def reconstruct(
     *,
-    image: Annotated[
-        str,
+    images: Annotated[
+        list[str],
         typer.Argument(
             metavar="IMAGE",
-            help="The observation: png, tif, npy, npz or fits (file.fits[1] chooses an extension)."
-            " NaN marks missing pixels; colour is reduced to grey.",
+            help="The observation: png, jpg, webp, tif, npy, npz, fits or fits.gz (file.fits[1]"
+            " chooses an extension, file.tif[0] a page). NaN marks missing pixels; colour is"
+            " reduced to grey. Several files, or folders of images, have a report each and an"
+            " index.",
         ),
     ],
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help="Folder of the report; default: IMAGE's name."),
-    ] = None,
+    flags: dict[str, Any],
     model: Annotated[
         str | None,
-        typer.Option(help="Embedded model or model file; default: that of --problem, or mnist."),
+        typer.Option(
+            metavar="NAME|FILE",
+            help="Embedded model or model file; default: that of --problem, or mnist.",
+            rich_help_panel=_ANSWER,
+        ),
     ] = None,
-    flags: dict[str, Any],
+    budget: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="preview, default or thorough.", rich_help_panel=_ANSWER),
+    ] = "default",
+    seed: Annotated[int, seed_option(panel=_ANSWER)] = 0,
     corrupt: Annotated[
         bool,
-        typer.Option("--corrupt", help="IMAGE is clean: corrupt it first, compare with it after."),
+        typer.Option(
+            "--corrupt",
+            help="IMAGE is clean: corrupt it first, compare with it after.",
+            rich_help_panel=_ANSWER,
+        ),
     ] = False,
     resize: Annotated[
         str | None,
         typer.Option(
+            metavar="crop|pad",
             help="Resize IMAGE to the shape of the data: crop cuts off what is too long, pad adds"
             " missing pixels. A mask of IMAGE's size is resized with it.",
-            metavar="crop|pad",
+            rich_help_panel=_ANSWER,
         ),
     ] = None,
-    budget: Annotated[str, typer.Option(help="preview, default or thorough.")] = "default",
-    samples: Annotated[int, typer.Option(min=1, help="Draws of u and x in posterior.nc.")] = 500,
-    seed: Annotated[int, seed_option()] = 0,
-    force: Annotated[bool, typer.Option("--force", help="Write to a folder that exists.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print summary.json.")] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FOLDER",
+            help="Folder of the report; default: IMAGE-report. Of several images: the folder of"
+            " the index and of all reports; default: latentuq-reports.",
+            rich_help_panel=_OUTPUT,
+        ),
+    ] = None,
+    samples: Annotated[
+        int,
+        typer.Option(
+            metavar="N", min=1, help="Draws of u and x in posterior.nc.", rich_help_panel=_OUTPUT
+        ),
+    ] = 500,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Write to a folder that exists.", rich_help_panel=_OUTPUT),
+    ] = False,
+    strict: Annotated[
+        bool,
+        typer.Option(
+            "--strict",
+            help="Exit with code 3 if an answer is unreliable; the report is written all the same.",
+            rich_help_panel=_OUTPUT,
+        ),
+    ] = False,
+    as_json: Annotated[
+        bool,
+        typer.Option(
+            "--json",
+            help="Print summary.json; of several images one line each.",
+            rich_help_panel=_OUTPUT,
+        ),
+    ] = False,
 ) -> None:
-    """Find every clean image that the data allow, its probability, and how far to trust that."""
+    """Find every clean image that the data allow, its probability, and how far to trust that.
+
+    Exit codes: 0 done, 2 an image failed (a sentence says why), 3 unreliable under --strict.
+    """
     from latentuq.app.reconstruct import Request
-    from latentuq.app.reconstruct import reconstruct as run
+    from latentuq.app.several import find_images, folder_name
     from latentuq.core.compilation import keep_compiled
     from latentuq.problem.specification import Specification
 
     keep_compiled()
+    files = find_images(images)
+    single = files == images and len(files) == 1
+    folder = f"{folder_name(files[0])}-report" if single else "latentuq-reports"
     request = Request(
-        image=image,
-        folder=output or Path(f"{Path(image.partition('[')[0]).stem}-report"),
+        image=files[0],
+        folder=output or Path(folder),
         specification=Specification.from_flags(flags),
         model=model,
         corrupt=corrupt,
@@ -69,11 +127,22 @@ def reconstruct(
         force=force,
         command=this_command(),
     )
+    found = _run_one(request, as_json) if single else _run_all(files, request, as_json)
+    if "failed" in found:
+        raise typer.Exit(_FAILED)
+    if strict and "unreliable" in found:
+        raise typer.Exit(_UNRELIABLE)
+
+
+def _run_one(request: "Request", as_json: bool) -> set[str]:
+    """Writes one report, prints what was found, and returns the status of the answer."""
+    from latentuq.app.reconstruct import reconstruct as run
+
     with Bar(quiet=as_json) as bar:
         report = run(request, bar.show, STARTED)
     if as_json:
         typer.echo(json.dumps(report.facts))
-        return
+        return {report.facts["status"]}
     typer.echo(report.posterior.summary())
     for advice in report.posterior.verdict.advice:
         typer.echo(f"- {advice}")
@@ -81,3 +150,27 @@ def reconstruct(
     if report.noise_level is not None:
         typer.echo(f"Estimated noise: {report.noise_level}")
     typer.echo(f"Report: {report.folder / 'report.html'}")
+    return {report.facts["status"]}
+
+
+def _run_all(files: list[str], request: "Request", as_json: bool) -> set[str]:
+    """Writes all reports and the index, prints a line on each, and returns every status."""
+    from latentuq.app.several import Facts, reconstruct_all
+
+    found: set[str] = set()
+
+    def tell(facts: Facts) -> None:
+        found.add(facts["status"])
+        failed = facts["status"] == "failed"
+        if as_json:
+            print(json.dumps(facts), flush=True)
+        elif not failed:
+            print(f"{facts['image']}: {facts['verdict']['text']}", flush=True)
+        if failed:
+            print(f"latentuq: {facts['image']}: {facts['reasons'][0]}", file=sys.stderr, flush=True)
+
+    with Bar(quiet=as_json) as bar:
+        reconstruct_all(files, request, tell, bar.show)
+    if not as_json:
+        typer.echo(f"Index: {request.folder / 'index.html'}")
+    return found

@@ -20,11 +20,15 @@ def read_real(values: object, name: str) -> Float[np.ndarray, "..."]:
     return np.array(given, np.float64)
 
 
-def read_finite(values: object, name: str) -> Float[np.ndarray, "..."]:
-    """Copies real numbers to float64 and refuses those that float32 cannot hold."""
+def read_finite(values: object, name: str, squared: bool = False) -> Float[np.ndarray, "..."]:
+    """Copies real numbers to float64 and refuses those that float32 cannot hold.
+
+    Of numbers that are `squared`, variances for instance, float32 holds the roots.
+    """
     given = read_real(values, name)
     with np.errstate(over="ignore"):
-        finite = np.isfinite(given.astype(np.float32))
+        kept = np.sqrt(np.abs(given)) if squared else given
+        finite = np.isfinite(kept.astype(np.float32))
     if not np.all(finite):
         raise UserError(f"{name} contains {given[~finite].flat[0]:g}; give finite values.")
     return given

@@ -7,12 +7,13 @@ from pathlib import Path
 
 from latentuq.core.errors import UserError
 from latentuq.core.files import atomic_path
+from latentuq.core.reading import read_path
 
 
 def cache_dir() -> Path:
     """Return the cache directory: `LATENTUQ_CACHE`, or the platform's convention."""
     if override := os.environ.get("LATENTUQ_CACHE"):
-        return Path(override).expanduser()
+        return read_path(override)
     if shared := os.environ.get("XDG_CACHE_HOME"):
         return Path(shared) / "latentuq"
     if sys.platform == "win32":

@@ -6,12 +6,17 @@ import threading
 import time
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
 
 import equinox as eqx
 import jax
 from jax.core import Tracer
+from jax.experimental.compilation_cache.compilation_cache import reset_cache
+
+from latentuq.core.cache import cache_dir
 
 Inputs = ParamSpec("Inputs")
 Result = TypeVar("Result")
@@ -22,14 +27,20 @@ MOST_PROGRAMS = 96
 Each takes some 5 MB and 160 of the kernel's 65,530 memory maps; one inference needs about a dozen.
 """
 
+_COMPILED = "/jax/core/compile/backend_compile_duration"
 _EVENTS = (
     "/jax/core/compile/jaxpr_trace_duration",
     "/jax/core/compile/jaxpr_to_mlir_module_duration",
-    "/jax/core/compile/backend_compile_duration",
+    _COMPILED,
 )
+_LOADED = "/jax/compilation_cache/cache_hits"
+# The seconds of compiling that a person would notice.
+_NOTICED = 0.5
 
 _programs: OrderedDict[Any, "_Program"] = OrderedDict()
 _lock = threading.Lock()
+# The folder of compiled programs: None until one was needed, empty if it is not ours to choose.
+_folder: str | None = None
 
 
 class _Program:
@@ -77,7 +88,10 @@ def bounded_jit(fn: Callable[Inputs, Result]) -> Callable[Inputs, Result]:
         types = [type(leaf) for leaf in leaves]  # 1, 1.0 and True are equal.
         signature = (fn, structure, *types, *kinds)
         with _lock:
-            program = _programs.pop(signature, None) or _Program(run)
+            program = _programs.pop(signature, None)
+            if program is None:
+                keep_compiled()
+                program = _Program(run)
             _programs[signature] = program
             while len(_programs) > MOST_PROGRAMS:
                 _programs.popitem(last=False)
@@ -87,26 +101,36 @@ def bounded_jit(fn: Callable[Inputs, Result]) -> Callable[Inputs, Result]:
 
 
 def keep_compiled() -> None:
-    """Keeps compiled programs in the user's cache directory, so that a second run has them.
+    """Keeps compiled programs in the user's cache directory, so that a second process has them.
 
-    A directory of the user's own (`JAX_COMPILATION_CACHE_DIR`) is left in charge.
+    The first program of ours that is compiled calls it. A directory that the user has set, in
+    `JAX_COMPILATION_CACHE_DIR` or in `jax.config`, earlier or later, is left in charge;
+    `JAX_ENABLE_COMPILATION_CACHE=0` is JAX's own way to keep nothing.
     """
-    if os.environ.get("JAX_COMPILATION_CACHE_DIR"):
-        return
-    # Only commands keep programs on disk: all else that compiles knows no directories.
-    from latentuq.core.cache import cache_dir
+    global _folder
+    given = jax.config.values["jax_compilation_cache_dir"]
+    if _folder is None:
+        chosen = given is not None or "JAX_COMPILATION_CACHE_DIR" in os.environ
+        _folder = "" if chosen else _use_folder(cache_dir() / "compiled")
+    elif _folder and given != _folder:
+        # JAX would not let go of the first directory that it has used.
+        reset_cache()
+        _folder = ""
 
-    folder = cache_dir() / "compiled"
+
+def _use_folder(folder: Path) -> str:
+    """Makes JAX keep programs in a folder; returns its name, or nothing if it cannot be made."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:  # Without a cache everything works, only slower.
-        return
+        return ""
     jax.config.update("jax_compilation_cache_dir", str(folder))
     # One line per program is no help to a person whose disk is full.
     warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache")
     # Small programs are many: together they take longer than the large ones.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    return str(folder)
 
 
 class CompileClock:
@@ -114,6 +138,9 @@ class CompileClock:
 
     def __init__(self) -> None:
         self._spans: list[tuple[float, float]] = []
+        self._watchers: list[Callable[[float], None]] = []
+        self._thread = threading.local()
+        jax.monitoring.register_event_listener(self._note)
         jax.monitoring.register_event_duration_secs_listener(self._listen)
 
     @property
@@ -125,7 +152,38 @@ class CompileClock:
             reached = max(reached, end)
         return total
 
+    @contextmanager
+    def watch(self, tell: Callable[[], None]) -> Iterator[None]:
+        """Calls a function once if programs are compiled in the block, rather than loaded."""
+        spent = [0.0]
+
+        def add(seconds: float) -> None:
+            before, spent[0] = spent[0], spent[0] + seconds
+            if before < _NOTICED <= spent[0]:
+                tell()
+
+        self._watchers.append(add)
+        try:
+            yield
+        finally:
+            self._watchers.remove(add)
+
+    def _note(self, event: str, **_: str | int | float) -> None:
+        if event == _LOADED:
+            self._thread.loaded = True
+
     def _listen(self, event: str, duration_secs: float, **_: str | int | float) -> None:
         if event in _EVENTS:
             end = time.perf_counter()
             self._spans.append((end - duration_secs, end))
+        if event == _COMPILED:
+            # JAX reports a program that it has loaded as compiled, too.
+            loaded, self._thread.loaded = getattr(self._thread, "loaded", False), False
+            for add in () if loaded else tuple(self._watchers):
+                add(duration_secs)
+
+
+@functools.cache
+def compile_clock() -> CompileClock:
+    """One clock for the whole process, since JAX never lets go of those who listen to it."""
+    return CompileClock()

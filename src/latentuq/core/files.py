@@ -1,13 +1,21 @@
-"""Writing files so that a reader sees the old one or the new one, never half of one."""
+"""Writing files and folders so that a reader sees the old or the new one, never half of one."""
 
 import contextlib
+import errno
 import os
+import re
 import secrets
 import shutil
+import sys
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+from latentuq.core.cleaning import cleaning
 from latentuq.core.errors import UserError
+from latentuq.core.reading import read_path, reason
+
+# What systems answer when another process holds a lock.
+_HELD = (errno.EWOULDBLOCK, errno.EACCES, errno.EDEADLK)
 
 
 @contextlib.contextmanager
@@ -23,56 +31,184 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     Raises:
         UserError: The file system refused, for instance a full disk or a read-only folder.
     """
-    target = Path(path)
+    target = read_path(path)
     # The pid alone is not unique: two threads of one process may write the same file.
     beside = target.with_name(f".{target.stem}.{os.getpid()}-{secrets.token_hex(4)}{target.suffix}")
     if not target.parent.is_dir():
         raise UserError(f"Cannot write {target}: the folder {target.parent} does not exist.")
     if target.is_dir():
         raise UserError(f"Cannot write {target}: it is a folder.")
-    try:
-        with _explaining(target, beside):
-            yield beside
-            with beside.open("rb+") as file:
-                os.fsync(file.fileno())
-            os.replace(beside, target)
-    finally:
+
+    def clean() -> None:
         with contextlib.suppress(OSError):
             beside.unlink(missing_ok=True)
+
+    with cleaning(clean), _explaining(target, beside):
+        yield beside
+        with beside.open("rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(beside, target)
 
 
 @contextlib.contextmanager
 def staged_folder(
     path: Path, force: bool = False, replaced: Collection[str] = ()
 ) -> Iterator[Path]:
-    """Yield an empty folder whose files move into `path` when the block succeeds.
+    """Yield an empty folder that takes the place of `path` as a whole when the block succeeds.
 
     On any failure in the block, an interrupt included, nothing is left of it and `path` is as it
-    was. Files in `path` that have other names stay.
+    was. Files in `path` that have other names are taken over. Two processes that write to the same
+    folder exclude each other, and what a killed one left beside it goes with the next.
 
     Args:
-        path: Where the files shall be; made if it is missing.
-        force: Whether files of the same names may be replaced.
+        path: The folder; its parents are made if they are missing.
+        force: Whether the folder may hold files already.
         replaced: Names in `path` that belong to the writer: they go even if not written anew.
 
     Raises:
-        UserError: `path` is not empty and force was not given, or cannot be written.
+        UserError: `path` is not empty and force was not given, or cannot be written, or another
+            process writes to it.
     """
-    if path.is_dir() and any(path.iterdir()) and not force:
-        raise UserError(f"{path} exists and is not empty; --force writes to it all the same.")
-    # In the folder, or else in the nearest that exists: a rename must not cross file systems.
-    whole = path.absolute()
-    home = next(each for each in (whole, *whole.parents) if each.exists())
-    if not home.is_dir():
-        raise UserError(f"Cannot write to {path}: {home} is a file, not a folder.")
-    beside = home / f".{whole.name}.{secrets.token_hex(4)}"
+    # Resolved: a link to a folder stays, the folder that it leads to is replaced.
+    target = read_path(path).resolve()
+    new, old = (target.with_name(f".{target.name}.latentuq-{which}") for which in ("new", "old"))
+    _check_replaceable(target, path)
+    with _parents_of(target), exclusive(target):
+        _clear(target, new, old)
+        if target.is_dir() and any(target.iterdir()) and not force:
+            raise UserError(f"{path} exists and is not empty; --force writes to it all the same.")
+        if target.exists() and not target.is_dir():
+            raise UserError(f"Cannot write to {path}: {target} is a file, not a folder.")
+        # What was set aside comes back, unless the new folder is in place.
+        with cleaning(lambda: _clear(target, new, old)), _explaining(target, new):
+            new.mkdir()
+            yield new
+            if target.is_dir():
+                _take_over(target, new, replaced)
+                os.rename(target, old)
+            os.rename(new, target)
+
+
+@contextlib.contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Lets one process at a time write `path`, by a lock that ends with its process.
+
+    Args:
+        path: What is written; its folder must exist.
+
+    Raises:
+        UserError: Another process holds the lock.
+    """
+    lock = path.with_name(f".{path.name}.lock")
+    with _explaining(path, lock):
+        handle = _open_locked(lock, path)
     try:
-        with _explaining(path, beside):
-            beside.mkdir()
-            yield beside
-            _settle(beside, path, replaced)
+        with cleaning(lambda: lock.unlink(missing_ok=True)):
+            yield
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        os.close(handle)
+
+
+def clear_unfinished(path: Path) -> None:
+    """Removes what killed processes left of `atomic_path(path)`; call it in `exclusive(path)`."""
+    ours = re.compile(rf"\.{re.escape(path.stem)}\.\d+-[0-9a-f]{{8}}{re.escape(path.suffix)}")
+    for each in path.parent.iterdir():
+        if ours.fullmatch(each.name):
+            each.unlink(missing_ok=True)
+
+
+def _open_locked(lock: Path, path: Path) -> int:
+    while True:
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            _take_lock(handle)
+        except OSError as error:
+            if error.errno in _HELD:
+                os.close(handle)
+                raise UserError(
+                    f"Another process is writing {path}: wait for it, or name another place."
+                ) from None
+            # This file system knows no locks: better without one than not at all.
+        # Whoever held the lock before has removed the file, and a third may have made another.
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(handle), os.stat(lock)):
+                return handle
+        os.close(handle)
+
+
+def _take_lock(handle: int) -> None:
+    if sys.platform == "win32":
+        import msvcrt
+
+        msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+    else:
+        import fcntl
+
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+@contextlib.contextmanager
+def _parents_of(target: Path) -> Iterator[None]:
+    """Makes the folders above `target`; those that it made go again on failure."""
+    missing = [each for each in target.parents if not each.exists()]
+    present = next(each for each in target.parents if each.exists())
+    if not present.is_dir():
+        raise UserError(f"Cannot write to {target}: {present} is a file, not a folder.")
+
+    def remove_empty() -> None:
+        for each in missing:
+            with contextlib.suppress(OSError):
+                each.rmdir()
+
+    make_folder(target.parent)
+    with cleaning(remove_empty):
+        yield
+
+
+def _clear(target: Path, new: Path, old: Path) -> None:
+    """Removes what lies beside `target`, and puts a folder back that was only set aside."""
+    shutil.rmtree(new, ignore_errors=True)
+    if old.is_dir() and not target.exists():
+        os.rename(old, target)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _check_replaceable(target: Path, path: Path) -> None:
+    """Refuses folders that cannot be renamed, and those that somebody stands in."""
+    fixed = os.path.ismount(target) or not os.access(target.parent, os.W_OK)
+    if target.is_dir() and (fixed or target in (Path.cwd(), *Path.cwd().parents)):
+        raise UserError(
+            f"The folder {path} cannot be replaced as a whole: name one inside it, such as"
+            f" {path / 'report'}."
+        )
+
+
+def _take_over(target: Path, new: Path, replaced: Collection[str]) -> None:
+    """Links into `new` whatever `target` holds besides what `new` replaces."""
+    for file in new.rglob("*"):
+        there = target / file.relative_to(new)
+        if there.exists() and there.is_dir() != file.is_dir():
+            kind = "a folder" if there.is_dir() else "a file"
+            raise UserError(f"Cannot write {there}: it is {kind}.")
+
+    def skip(folder: str, names: list[str]) -> list[str]:
+        here = Path(folder)
+        staged = new / here.relative_to(target)
+        return [
+            name
+            for name in names
+            if (here == target and name in replaced) or (staged / name).is_file()
+        ]
+
+    shutil.copytree(target, new, True, skip, _link, dirs_exist_ok=True)
+
+
+def _link(source: str, destination: str) -> None:
+    """Both folders hold the same file, so that it is never lost; a copy where links are unknown."""
+    try:
+        os.link(source, destination, follow_symlinks=False)
+    except OSError:
+        shutil.copy2(source, destination, follow_symlinks=False)
 
 
 @contextlib.contextmanager
@@ -86,28 +222,7 @@ def _explaining(path: Path, beside: Path) -> Iterator[None]:
             place = Path(error.filename).absolute()
             if not {path.absolute(), beside.absolute()} & {place, *place.parents}:
                 raise
-        raise UserError(f"Cannot write {path}: {_reason(error)}.") from error
-
-
-def _settle(source: Path, target: Path, replaced: Collection[str]) -> None:
-    """Moves files from one folder to another, once it is known that nothing is in the way."""
-    files = {file.relative_to(source): file for file in source.rglob("*") if file.is_file()}
-    for name in files:
-        if (target / name).is_dir():
-            raise UserError(f"Cannot write {target / name}: it is a folder.")
-    for name in replaced:
-        if Path(name) not in files:
-            (target / name).unlink(missing_ok=True)
-    for name, file in sorted(files.items()):
-        make_folder((target / name).parent)
-        os.replace(file, target / name)
-
-
-def read_path(path: object) -> Path:
-    """A path as users give it."""
-    if not isinstance(path, str | os.PathLike):
-        raise UserError(f"A path is needed, not {path!r}.")
-    return Path(path)
+        raise UserError(f"Cannot write {path}: {reason(error)}.") from error
 
 
 def make_folder(path: Path) -> None:
@@ -115,8 +230,4 @@ def make_folder(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"The folder {path} cannot be made: {_reason(error)}.") from None
-
-
-def _reason(error: OSError) -> str:
-    return (error.strerror or str(error) or type(error).__name__).lower().rstrip(".")
+        raise UserError(f"The folder {path} cannot be made: {reason(error)}.") from None

@@ -10,6 +10,7 @@ import numpy as np
 
 from latentuq.core.errors import UserError
 from latentuq.core.files import atomic_path
+from latentuq.core.reading import existing_file, explaining
 
 T = TypeVar("T")
 
@@ -35,23 +36,22 @@ def write_tensors(path: Path, header: Mapping[str, Any], arrays: Mapping[str, np
 
 def read_tensors(path: Path, kind: str) -> TensorFile:
     """Reads a file of the given kind; everything that is not one is refused in one sentence."""
-    from safetensors import SafetensorError, safe_open
+    from safetensors import safe_open
 
-    if not path.is_file():
-        raise UserError(f"There is no file {path}.")
-    try:
-        with safe_open(str(path), framework="numpy") as file:
-            metadata = file.metadata() or {}
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError, TypeError) as error:
-        raise UserError(f"{path} is truncated or not a safetensors file ({error}).") from None
+    path = existing_file(path)
+    with (
+        explaining(f"{path} is truncated or not a safetensors file"),
+        safe_open(str(path), framework="numpy") as file,
+    ):
+        metadata = file.metadata() or {}
+        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     try:
         header = json.loads(metadata["latentuq"])
         found = header["kind"]
     except (KeyError, TypeError, ValueError, RecursionError):
         raise UserError(f"{path} is a safetensors file, but latentuq did not write it.") from None
     if found != kind:
-        raise UserError(f"{path} holds a latentuq {found}, not a {kind}.")
+        raise UserError(f"{path} holds a latentuq {found!s:.20}, not a {kind}.")
     return TensorFile(header, arrays)
 
 

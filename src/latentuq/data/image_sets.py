@@ -11,13 +11,14 @@ import numpy as np
 from jaxtyping import Float32
 
 from latentuq.core.errors import UserError
+from latentuq.core.reading import check_size, existing_file, read_path
 from latentuq.data.archives import idx_name
 from latentuq.data.datasets import PUBLICATIONS, TEST_IMAGES, TRAIN_IMAGES, load_dataset
 from latentuq.data.idx import read_idx
-from latentuq.data.images import existing_file, read_image, read_npy, read_npz, real_values
+from latentuq.data.images import IMAGE_SUFFIXES, image_suffix, read_image, real_values
+from latentuq.data.numpy_files import read_npy, read_npz
 from latentuq.data.scaling import BYTES, Scaling, fit_scaling
 
-_FOLDER_SUFFIXES = (".png", ".tif", ".tiff", ".fits", ".fit", ".fts")
 _TRAIN_ENTRIES = ("images", "train_images", "x_train", "arr_0")
 _TEST_ENTRIES = ("test_images", "x_test")
 
@@ -51,8 +52,8 @@ def read_images(path: str | os.PathLike[str]) -> ImageSet:
         path: `"mnist"` or `"fashion-mnist"`; a `.npy` of shape (n, height, width); a `.npz` with
             one array, or an entry `images`, `train_images`, `x_train` or `arr_0` (and optionally
             `test_images` or `x_test`); an IDX file, gzipped or not; or a folder of equally sized
-            PNG, TIFF or FITS images, taken in the order of their names, or of IDX files named
-            as in MNIST, of which labels and test images may be missing.
+            PNG, JPEG, WebP, TIFF or FITS images, taken in the order of their names, or of IDX files
+            named as in MNIST, of which labels and test images may be missing.
 
     Raises:
         UserError: Something is missing, damaged, of unequal size, not finite or constant.
@@ -62,9 +63,9 @@ def read_images(path: str | os.PathLike[str]) -> ImageSet:
         known = load_dataset(source)
         checksum = _checksum(known.train_images)
         return ImageSet(known.train_images, known.test_images, BYTES, checksum, source)
-    found = Path(source).expanduser()
+    found = read_path(source)
     if found.is_dir():
-        files = sorted(file for file in found.iterdir() if _is_image(file))
+        files = image_files(found)
         idx = {idx_name(file.name): file for file in found.iterdir()}
         if not files and TRAIN_IMAGES in idx:
             test = read_idx(idx[TEST_IMAGES]) if TEST_IMAGES in idx else None
@@ -76,9 +77,9 @@ def read_images(path: str | os.PathLike[str]) -> ImageSet:
         )
     found = existing_file(found)
     if found.suffix.lower() == ".npy":
-        return make_image_set(read_npy(found), None, source)
+        return make_image_set(read_npy(found, many=True), None, source)
     if found.suffix.lower() == ".npz":
-        train, held_out = read_npz(found, _TRAIN_ENTRIES, others=_TEST_ENTRIES)
+        train, held_out = read_npz(found, _TRAIN_ENTRIES, _TEST_ENTRIES, many=True)
         test = next((held_out[name] for name in _TEST_ENTRIES if name in held_out), None)
         return make_image_set(train, test, source)
     if re.search(r"(ubyte|\.idx)(\.gz)?$", found.name):
@@ -89,18 +90,24 @@ def read_images(path: str | os.PathLike[str]) -> ImageSet:
     )
 
 
+def image_files(folder: Path) -> list[Path]:
+    """The images that lie in a folder, in the order of their names."""
+    return sorted(file for file in folder.iterdir() if _is_image(file))
+
+
 def _is_image(file: Path) -> bool:
     # Names with a leading dot are what file managers leave beside the images.
     hidden = file.name.startswith(".")
-    return file.suffix.lower() in _FOLDER_SUFFIXES and not hidden and file.is_file()
+    return image_suffix(file) in IMAGE_SUFFIXES and not hidden and file.is_file()
 
 
 def _read_folder(folder: Path, files: list[Path]) -> np.ndarray:
     if not files:
-        raise UserError(f"The folder {folder} holds no {', '.join(_FOLDER_SUFFIXES)} images.")
+        raise UserError(f"The folder {folder} holds no {', '.join(IMAGE_SUFFIXES)} images.")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         first = read_image(files[0])
+        check_size(len(files) * first.nbytes, f"The folder {folder}", many=True)
         images = np.empty((len(files), *first.shape), first.dtype)
         for slot, file in zip(images, files, strict=True):
             image = first if file == files[0] else read_image(file)

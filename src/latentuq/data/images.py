@@ -1,8 +1,11 @@
-"""Single images in and out of files: PNG, TIFF, NumPy and FITS."""
+"""Single images in and out of files: PNG, JPEG, WebP, TIFF, NumPy and FITS."""
 
+import gzip
+import io
+import math
 import os
 import warnings
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,12 +14,18 @@ import numpy as np
 
 from latentuq.core.errors import UserError
 from latentuq.core.files import atomic_path
+from latentuq.core.reading import check_size, decoding, existing_file, read_limited
+from latentuq.data.numpy_files import read_npy, read_npz
 
 # The shares of red, green and blue in grey; for whole numbers in units of 1 / 65536, as Pillow has
 # them.
 _LUMA = np.array([0.299, 0.587, 0.114])
 _WHOLE_LUMA = np.array([19595, 38470, 7471])
 _GREY_MODES = ("L", "I", "F", "I;16", "I;16B", "I;16L", "I;16N")
+_PILLOW_FORMATS = ("PNG", "JPEG", "WEBP", "TIFF")
+# What a pixel takes when it is computed with.
+_PIXEL_BYTES = 8
+_GZIP = b"\x1f\x8b"
 
 
 def read_image(path: str | os.PathLike[str]) -> np.ndarray:
@@ -26,8 +35,9 @@ def read_image(path: str | os.PathLike[str]) -> np.ndarray:
     marks missing pixels.
 
     Args:
-        path: A `.png`, `.tif`, `.npy`, `.npz` (one array, or an entry `image`) or `.fits` file;
-            `file.fits[1]` or `file.fits[SCI]` chooses an extension.
+        path: A `.png`, `.jpg`, `.webp`, `.tif`, `.npy`, `.npz` (one array, or an entry `image`),
+            `.fits` or `.fits.gz` file; `file.fits[1]` or `file.fits[SCI]` chooses an extension,
+            `file.tif[0]` the first page.
 
     Raises:
         UserError: The file is missing, damaged, or not one greyscale image.
@@ -42,15 +52,12 @@ def read_image(path: str | os.PathLike[str]) -> np.ndarray:
 
 def read_array(path: str | os.PathLike[str]) -> np.ndarray:
     """Return an array of any shape from a NumPy file, or the image that another file holds."""
-    path, extension = split_extension(path)
+    path, part = split_extension(path)
     path = existing_file(path)
-    reader = _READERS.get(path.suffix.lower())
+    reader = _READERS.get(image_suffix(path))
     if reader is None:
         raise UserError(f"{path} is not an image: its name should end in {', '.join(_READERS)}.")
-    if extension is not None and reader is not _read_fits:
-        raise UserError(f"{path} has no extensions: leave out [{extension}].")
-    found = _read_fits(path, extension) if extension is not None else reader(path)
-    return real_values(found, str(path))
+    return real_values(reader(path, part), str(path))
 
 
 def reduce_colour(array: np.ndarray, name: str) -> np.ndarray:
@@ -66,7 +73,11 @@ def reduce_colour(array: np.ndarray, name: str) -> np.ndarray:
     warnings.warn(f"{name} has colour or transparency: reduced to grey.", stacklevel=4)
     if array.dtype.kind == "f":
         return colour @ _LUMA
-    return ((colour.astype(np.int64) @ _WHOLE_LUMA + 32768) >> 16).astype(array.dtype)
+    grey = np.empty(array.shape[:2], array.dtype)
+    # Row by row: whole numbers need eight times their memory here.
+    for row, pixels in zip(grey, colour, strict=True):
+        row[...] = (pixels.astype(np.int64) @ _WHOLE_LUMA + 32768) >> 16
+    return grey
 
 
 def write_image(path: str | os.PathLike[str], array: object) -> None:
@@ -98,17 +109,24 @@ def write_image(path: str | os.PathLike[str], array: object) -> None:
 
 
 def split_extension(path: str | os.PathLike[str]) -> tuple[Path, str | None]:
-    """The file of `file.fits[1]` and what its brackets hold; None without brackets."""
+    """The file of `file.fits[1]` or `file.tif[1]` and what its brackets hold; None without them."""
     text = os.fspath(path)
-    if not text.endswith("]") or "[" not in text or Path(text).exists():
+    if not text.endswith("]") or "[" not in text or os.path.exists(text):
         return Path(text), None
-    name, _, extension = text[:-1].rpartition("[")
-    return Path(name), extension
+    name, _, part = text[:-1].rpartition("[")
+    return Path(name), part
+
+
+def image_suffix(path: str | os.PathLike[str]) -> str:
+    """What tells the kind of an image file: the end of its name, such as `.png` or `.fits.gz`."""
+    name = Path(path).name.lower()
+    suffix = Path(name).suffix
+    return Path(name.removesuffix(suffix)).suffix + suffix if suffix == ".gz" else suffix
 
 
 def is_fits(path: str | os.PathLike[str]) -> bool:
     """Whether the name is one of a FITS file, or of an extension of one."""
-    return split_extension(path)[0].suffix.lower() in (".fits", ".fit", ".fts")
+    return _READERS.get(image_suffix(split_extension(path)[0])) is _read_fits
 
 
 def read_fits_header(path: str | os.PathLike[str]) -> Any | None:
@@ -120,16 +138,6 @@ def read_fits_header(path: str | os.PathLike[str]) -> Any | None:
         return unit.header.copy()
 
 
-def existing_file(path: str | os.PathLike[str]) -> Path:
-    """Return `path` as a Path once it is known to be a file."""
-    found = Path(path).expanduser()
-    if not found.exists():
-        raise UserError(f"There is no file {found}.")
-    if not found.is_file():
-        raise UserError(f"{found} is not a file.")
-    return found
-
-
 def real_values(array: np.ndarray, name: str) -> np.ndarray:
     """Return `array` in native byte order once it is known to hold real numbers."""
     if array.dtype.kind not in "buif":
@@ -137,75 +145,70 @@ def real_values(array: np.ndarray, name: str) -> np.ndarray:
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
-@contextmanager
-def decoding(path: str | Path, kind: str) -> Iterator[None]:
-    """Turn whatever a decoder raises on a damaged file into one sentence that names the file."""
-    try:
-        yield
-    except UserError:
-        raise
-    # Decoders stumble over damaged files in too many ways to list: struct.error, SyntaxError,
-    # zlib.error, MemoryError from an absurd header.
-    except Exception as error:
-        words = " ".join(str(error).split()).replace(". ", "; ")
-        detail = words.rstrip(".") or type(error).__name__
-        raise UserError(f"Cannot read {path} as {kind}: {detail}.") from error
+def _read_npy_image(path: Path, part: str | None) -> np.ndarray:
+    _refuse_part(path, part)
+    return read_npy(path)
 
 
-def read_npy(path: Path) -> np.ndarray:
-    """Return the array of a `.npy` file; pickled objects are refused."""
-    with decoding(path, "a NumPy array"), path.open("rb") as file:
-        return np.lib.format.read_array(file, allow_pickle=False)
-
-
-def read_npz(
-    path: Path, names: Collection[str], others: Collection[str] = ()
-) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Return the entry of a `.npz` file that is called one of `names`, or is the only one.
-
-    Args:
-        path: The file.
-        names: Names that the wanted entry may have.
-        others: Names of entries to return too when they are there.
-
-    Returns:
-        The wanted array, and those of `others` that were found, by name.
-    """
-    with decoding(path, "a NumPy archive"), path.open("rb") as file:
-        archive = np.load(file, allow_pickle=False)
-        if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise UserError(f"{path} holds one array: its name should end in .npy.")
-        keys = [key for key in archive.files if key not in others]
-        chosen = keys if len(keys) == 1 else [key for key in keys if key in names]
-        if len(chosen) != 1:
-            raise UserError(
-                f"{path} holds the entries {', '.join(archive.files) or '(none)'}; "
-                f"exactly one should be named {' or '.join(names)}."
-            )
-        found = {key: archive[key] for key in archive.files if key in others}
-        return archive[chosen[0]], found
-
-
-def _read_npz_image(path: Path) -> np.ndarray:
+def _read_npz_image(path: Path, part: str | None) -> np.ndarray:
+    _refuse_part(path, part)
     return read_npz(path, ("image", "arr_0"))[0]
 
 
-def _read_pillow(path: Path) -> np.ndarray:
-    from PIL import Image
+def _refuse_part(path: Path, part: str | None) -> None:
+    if part is not None:
+        raise UserError(f"{path} has no extensions or pages: leave out [{part}].")
 
-    with decoding(path, "an image"), Image.open(path, formats=("PNG", "TIFF")) as image:
-        if (pages := getattr(image, "n_frames", 1)) > 1:
-            raise UserError(f"{path} holds {pages} images where one is expected.")
+
+def _read_pillow(path: Path, part: str | None) -> np.ndarray:
+    from PIL import ImageOps
+
+    with decoding(path, "an image"), _pillow_image(path) as image:
+        # Photos of phones carry a second picture, such as a map of depth, that nobody means.
+        pages = 1 if image.format == "MPO" else getattr(image, "n_frames", 1)
+        if part is None and pages > 1:
+            raise UserError(
+                f"{path} holds {pages} pages where one is expected: choose one by its number, from"
+                f" {path.name}[0] to {path.name}[{pages - 1}]."
+            )
+        if pages == 1:
+            _refuse_part(path, part)
+        elif part is not None:
+            if not part.isdecimal() or int(part) >= pages:
+                raise UserError(f"{path} has pages 0 to {pages - 1}, but no page {part!r}.")
+            image.seek(int(part))
+        check_size(_PIXEL_BYTES * image.width * image.height, str(path))
+        layout = str(image.tile)
         image.load()
+        image = ImageOps.exif_transpose(image)
         if image.mode == "1":
             return np.asarray(image.convert("L"))
         if image.mode in _GREY_MODES:
             return np.array(image)
+        if ";16" in layout:
+            warnings.warn(
+                f"{path} has 16 bits per colour, of which 8 are kept: store it in grey.",
+                stacklevel=4,
+            )
         return reduce_colour(np.asarray(image.convert("RGBA")), str(path))
 
 
-def _read_fits(path: Path, extension: str | None = None) -> np.ndarray:
-    with _fits_image(path, extension) as unit:
+@contextmanager
+def _pillow_image(path: Path) -> Iterator[Any]:
+    """An open image of any size: Pillow's own limit, which is fixed, is set aside."""
+    from PIL import Image
+
+    limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
+    try:
+        # By its name Pillow would map a plain TIFF to memory, and forget that it is turned.
+        with path.open("rb") as file, Image.open(file, formats=_PILLOW_FORMATS) as image:
+            yield image
+    finally:
+        Image.MAX_IMAGE_PIXELS = limit
+
+
+def _read_fits(path: Path, part: str | None = None) -> np.ndarray:
+    with _fits_image(path, part) as unit:
         data = np.asarray(unit.data)
         # Radio images carry axes of length 1 for frequency and polarisation.
         while data.ndim > 2 and data.shape[0] == 1:
@@ -225,21 +228,32 @@ def _fits_image(path: Path, extension: str | None) -> Iterator[Any]:
             f"Reading {path} needs astropy: install it with `pip install latentuq[fits]`."
         ) from error
     units: Any
-    with decoding(path, "a FITS image"), fits.open(path, memmap=False) as units:
-        images = {
-            number: unit
-            for number, unit in enumerate(units)
-            if unit.is_image and unit.data is not None
-        }
+    with decoding(path, "a FITS image"), fits.open(_unzipped(path), memmap=False) as units:
+        # Headers tell what is an image: the values of all units need not fit into memory.
+        images = {number: unit for number, unit in enumerate(units) if unit.is_image and unit.shape}
         if not images:
             raise UserError(f"{path} holds no image.")
         for number, unit in images.items():
             names = (str(number), unit.name.lower())
             if extension is None or extension.lower() in names:
+                values = _PIXEL_BYTES * math.prod(unit.shape)
+                check_size(max(values, unit.fileinfo()["datSpan"]), str(path))
                 yield unit
                 return
         known = ", ".join(f"{number} {unit.name}".strip() for number, unit in images.items())
         raise UserError(f"{path} has no image extension {extension!r}; there are {known}.")
+
+
+def _unzipped(path: Path) -> Path | io.BytesIO:
+    """A FITS file as astropy shall read it, which else would unpack what it likes to any size."""
+    with path.open("rb") as file:
+        start = file.read(6)
+    if start[:2] == _GZIP:
+        with gzip.open(path) as file:
+            return io.BytesIO(read_limited(file, str(path)))
+    if start != b"SIMPLE":
+        raise UserError(f"Cannot read {path} as a FITS image: it does not start with SIMPLE.")
+    return path
 
 
 def _as_bytes(image: np.ndarray, path: Path) -> np.ndarray:
@@ -249,13 +263,11 @@ def _as_bytes(image: np.ndarray, path: Path) -> np.ndarray:
     return np.rint(np.clip(values, 0, 1) * 255).astype(np.uint8)
 
 
-_READERS: dict[str, Callable[[Path], np.ndarray]] = {
-    ".png": _read_pillow,
-    ".tif": _read_pillow,
-    ".tiff": _read_pillow,
-    ".npy": read_npy,
+_READERS: dict[str, Callable[[Path, str | None], np.ndarray]] = {
+    **dict.fromkeys((".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff"), _read_pillow),
+    ".npy": _read_npy_image,
     ".npz": _read_npz_image,
-    ".fits": _read_fits,
-    ".fit": _read_fits,
-    ".fts": _read_fits,
+    **dict.fromkeys((".fits", ".fit", ".fts", ".fits.gz", ".fit.gz", ".fts.gz"), _read_fits),
 }
+IMAGE_SUFFIXES = tuple(suffix for suffix in _READERS if suffix not in (".npy", ".npz"))
+"""The ends of the names of files that hold images and nothing else."""

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from latentuq.core.errors import UserError
+from latentuq.core.text import printable
 from latentuq.data.images import read_array, read_fits_header, real_values, reduce_colour
 from latentuq.data.scaling import BYTES, UNIT, Scaling
 
@@ -113,7 +114,7 @@ def read_observation(
         units: What the user says about black and white.
     """
     is_array = isinstance(source, np.ndarray)
-    name = "The image" if is_array else str(source)
+    name = "The image" if is_array else printable(str(source))
     raw = real_values(source, name) if is_array else read_array(source)
     if not raw.size:
         raise UserError(f"{name} holds no pixels: its shape is {raw.shape}.")

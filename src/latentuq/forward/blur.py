@@ -23,6 +23,10 @@ from latentuq.forward.operator import (
 _PAD_MODES = {"zero": "constant", "periodic": "wrap", "reflect": "symmetric"}
 
 
+# A Gaussian that is wider than any image would take gigabytes before that is noticed.
+_LARGEST_SIDE = 4097
+
+
 class Blur(Operator):
     """y[i] = sum_k psf[k] x[i - k], with k counted from the kernel's central pixel.
 
@@ -99,6 +103,11 @@ def gaussian_kernel(sigma: float, side: int | None = None) -> Float[np.ndarray, 
     side = 2 * int(4 * sigma + 0.5) + 1 if side is None else side
     if int(side) != side or side < 1 or side % 2 == 0:
         raise UserError(f"The blur's size must be a positive odd number of pixels, not {side}.")
+    if side > _LARGEST_SIDE:
+        raise UserError(
+            f"The blur of sigma {sigma:g} has a kernel of {side:.6g} pixels a side; {_LARGEST_SIDE}"
+            " is the most, and it must not be larger than the image: give a smaller sigma or size."
+        )
     offsets = np.arange(int(side)) - int(side) // 2
     profile = np.exp(-0.5 * (offsets / sigma) ** 2)
     profile /= profile.sum()

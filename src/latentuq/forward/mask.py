@@ -175,6 +175,6 @@ def parse_mask(text: str) -> MaskPattern:
     except ValueError:
         pass
     raise UserError(
-        f"{text!r} is not a mask: write columns:FIRST-LAST, rows:FIRST-LAST,"
+        f"{text[:80]!r} is not a mask: write columns:FIRST-LAST, rows:FIRST-LAST,"
         " box:TOP,LEFT,BOTTOM,RIGHT, random:FRACTION[,SEED] or the name of an image file."
     )

@@ -96,7 +96,7 @@ class Operator(eqx.Module):
     def __call__(self, x: ArrayLike) -> Float[Array, "*data"]:
         """Computes A x."""
         x = _as_float(x)
-        return self.bind(x.shape).apply(x)
+        return _apply(self.bind(x.shape), x)
 
     def adjoint(self, y: ArrayLike) -> Float[Array, "*shape"]:
         """Computes A^T y by transposing the computation of A x."""
@@ -112,7 +112,7 @@ class Operator(eqx.Module):
             raise UserError(
                 f"y has shape {y.shape}, but {self!r} makes data of shape {bound.output_shape}."
             )
-        return transpose(bound, y)
+        return _transpose(bound, y)
 
     def __matmul__(self, inner: "Operator") -> "Composed":
         if not isinstance(inner, Operator):
@@ -177,6 +177,15 @@ def transpose(operator: Operator, y: Float[Array, "*data"]) -> Float[Array, "*sh
     image = jax.ShapeDtypeStruct(operator.input_shape, y.dtype)
     (x,) = jax.linear_transpose(operator.apply, image)(y)
     return x
+
+
+# What is compiled as a whole goes with the least recently used; JAX would keep its parts for ever.
+@bounded_jit
+def _apply(operator: Operator, x: Float[Array, "*shape"]) -> Float[Array, "*data"]:
+    return operator.apply(x)
+
+
+_transpose = bounded_jit(transpose)
 
 
 def to_matrix(operator: Operator) -> Float[np.ndarray, "data pixels"]:

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from latentuq.core.errors import UserError
+from latentuq.core.reading import check_size
 from latentuq.forward.operator import Operator, Shape, check_image, finite_float32
 
 
@@ -33,6 +34,9 @@ class Projection(Operator):
 
     def check(self, shape: Shape) -> None:
         check_image(self, shape)
+        # The image is turned by each angle, all of them at once.
+        turned = 4 * _layout(shape)[0] ** 2 * self.angles.size
+        check_size(turned, f"A projection along {self.angles.size} angles")
 
     def apply(self, x: Float[Array, "height width"]) -> Float[Array, "detectors angles"]:
         detectors, (top, left) = _layout(x.shape)

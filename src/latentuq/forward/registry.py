@@ -7,6 +7,7 @@ from typing import Any
 import scipy.sparse
 
 from latentuq.core.errors import UserError
+from latentuq.core.reading import explaining
 from latentuq.forward.blur import Blur
 from latentuq.forward.downsample import Downsample
 from latentuq.forward.gain import Gain
@@ -51,13 +52,9 @@ def check_parameters(kind: str, parameters: Parameters) -> None:
 def build_operator(kind: str, parameters: Parameters) -> Operator:
     """Makes an operator from its kind and parameters, as a problem file gives them."""
     check_parameters(kind, parameters)
-    try:
-        return _BUILDERS.get(kind, OPERATORS[kind])(**parameters)
-    except UserError:
-        raise
     # Constructors expect the types in their signatures; a file may hold anything.
-    except (TypeError, ValueError, IndexError) as error:
-        raise UserError(f"The operator {kind!r} cannot be built: {error}.") from None
+    with explaining(f"The operator {kind!r} cannot be built"):
+        return _BUILDERS.get(kind, OPERATORS[kind])(**parameters)
 
 
 def _build_matrix(a=None, values=None, rows=None, columns=None, shape=None) -> Matrix:

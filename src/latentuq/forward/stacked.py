@@ -18,8 +18,11 @@ class Stack(Operator):
 
     def __init__(self, parts: tuple[Operator, ...]):
         known = [part.input_shape for part in parts if part.input_shape is not None]
-        self.input_shape = known[0] if known else None
-        self.parts = tuple(part.bind(known[0]) for part in parts) if known else parts
+        self.input_shape = shape = known[0] if known else None
+        # Those that are bound already are left alone: stacks in stacks would take 2^depth steps.
+        self.parts = tuple(
+            part if shape in (None, part.input_shape) else part.bind(shape) for part in parts
+        )
 
     def bind(self, shape: Shape) -> "Stack":
         return Stack(tuple(part.bind(shape) for part in self.parts))

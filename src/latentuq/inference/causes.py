@@ -32,9 +32,9 @@ class Cause(enum.Enum):
 
     Attributes:
         standing: What the cause makes of its mark.
-        clause: The cause in plain words, without capital letter and full stop.
+        clause: The cause in plain words, without capital letter and full stop, as a format string.
         details: The cause with its numbers, as a format string; empty if it has none.
-        advice: What to do about it, in whole sentences.
+        advice: What to do about it, in whole sentences, as format strings.
     """
 
     CONFIRMED = (
@@ -126,13 +126,78 @@ class Cause(enum.Enum):
         Standing.BAD,
         "the data do not look like what the model makes, so no probability under it can be trusted",
         "posterior predictive p-value {p_value}, limit {limit:.2g}",
-        "State the corruption as it was: mask, blur, and the level of the noise (latentuq"
-        " reconstruct --noise auto estimates it).",
-        "Check that the image has the scale and the orientation of the prior's images.",
-        "Use a prior that was trained on images like this one (latentuq train).",
+        "If the corruption was stated as it was (mask, blur, noise), this image is unlike those of"
+        " the prior: use a prior that was trained on images like it (latentuq train).",
+    )
+    UNEXPLAINED = (
+        Standing.BAD,
+        "the model leaves over much of what the data show, so no probability under it can be"
+        " trusted",
+        "at least {share:.0%} of the picture's variance remains unexplained, limit {limit:.0%}",
+        "If the corruption was stated as it was (mask, blur, noise), this image is unlike those of"
+        " the prior: use a prior that was trained on images like it (latentuq train).",
+    )
+    INVERTED = (
+        Standing.BAD,
+        "the picture looks like a negative of the prior's images",
+        "images of the prior correlate with it by {correlation:.2f} at best, with its negative by"
+        " {negative:.2f}",
+        "Exchange black and white (latentuq reconstruct --invert; in Python 1 - y).",
+    )
+    WRONG_SCALE = (
+        Standing.BAD,
+        "the picture is about {factor:.2g} times as bright as images of the prior that look like"
+        " it, so its scale seems to be wrong",
+        "the picture is about {factor:.3g} times as bright as images of the prior that look like"
+        " it, usual are {low:.2g} to {high:.2g} times; its black lies at about {offset:.2g}",
+        "Check the scale of the data: divided by about {factor:.2g}, with black at 0, they look"
+        " like the prior's images (latentuq reconstruct --scale and --offset).",
+    )
+    NOISE_TOO_SMALL = (
+        Standing.BAD,
+        "the data scatter more than the stated noise allows",
+        "most data are {ratio:.1f} times as far from their predictions as they should be",
+        "State more noise: a standard deviation of about {level:.2g}, where white is 1 (latentuq"
+        " reconstruct --noise {level:.1%}, or --noise auto to estimate it).",
+    )
+    NOISE_TOO_LARGE = (
+        Standing.BAD,
+        "the data vary less than the stated noise alone would make them",
+        "the variance of the data is {scatter:.2g} times that of the noise, limit {limit:.2g}",
+        "State less noise: its standard deviation is below {level:.2g}, where white is 1 (latentuq"
+        " reconstruct --noise {level:.1%}); or check whether data and noise have the same scale.",
+    )
+    WILD_DATA = (
+        Standing.BAD,
+        "single data are far from anything that the model makes: {places}",
+        "single data, {count:.0f} in number, are up to {excess:.1f} times as far from their"
+        " predictions, or from all their neighbours, as allowed: {places}",
+        "If these are defects, as hot pixels are, mark them as missing (a mask, or NaN).",
+    )
+    BLANK = (
+        Standing.BAD,
+        "the data show less of a picture than any image of the prior would",
+        "what the data show beyond the noise has {brightest:.2g} times the variance of the faintest"
+        " of many images of the prior, limit {limit:.2g}",
+        "Check that the file holds the picture, and the scale of data and noise (latentuq"
+        " reconstruct --scale).",
+    )
+    NOTHING_LEARNED = (
+        Standing.BAD,
+        "the data told next to nothing about the image, so the answer is hardly more than what the"
+        " prior knew before",
+        "the data tell {information:.2g} nats and leave {variance_left:.0%} of the prior's"
+        " variance",
+        "Check the noise: if it is as large as the picture, everything is taken for noise (latentuq"
+        " reconstruct --noise, --scale).",
+        "If it is right, only more or better data help.",
     )
     NOT_COMPARED = (Standing.UNKNOWN, "there are no data that the model was compared with")
-    NOT_CHECKED = (Standing.UNKNOWN, "the prior has not been checked on cases like this one")
+    NOT_CHECKED = (
+        Standing.UNKNOWN,
+        "the prior has not been checked on images like this one, so nothing is known about whether"
+        " its answers are right",
+    )
     PRIOR_HOLDS = (
         Standing.OK,
         "on held-out images its intervals held the truth about as often as they should",

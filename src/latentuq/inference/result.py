@@ -1,6 +1,7 @@
 """What the engine returns: plain values that know nothing of images."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -9,17 +10,23 @@ import jax
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from latentuq.core.arrays import to_device
+from latentuq.core.modules import with_fields
 from latentuq.inference.importance import WeightedDraws
 from latentuq.inference.mixture import Defensive
 from latentuq.inference.target import Counts
 from latentuq.inference.verdict import Verdict
+
+COMPILING = "compiling"
+"""The stage of a message that says why nothing is found for a while."""
 
 
 class Progress(NamedTuple):
     """A partial answer.
 
     Attributes:
-        stage: "map", "modes", "fitted" or "certified".
+        stage: "map", "modes", "fitted" or "certified"; or "compiling", once and at any time, if
+            programs have to be compiled.
         message: One sentence for people.
         modes: The modes that were found so far; in the stage "map" the deepest alone.
         weights: The weights of these modes; None if they are not known yet.
@@ -55,6 +62,9 @@ class Diagnostics:
         reduced_chi_squared: The chi-squared per datum at the deepest mode; None without data.
         predictive_p_value: The chance that the model makes data and u that fit it worse than these
             do, averaged over the posterior; None without data.
+        information: How much the data told about u, in nats: KL(posterior || prior). None where no
+            prior is known.
+        variance_left: The share of the prior's variance of u that the data leave; None likewise.
     """
 
     khat: float
@@ -70,6 +80,19 @@ class Diagnostics:
     seconds: Mapping[str, float] = dataclasses.field(default_factory=dict)
     reduced_chi_squared: float | None = None
     predictive_p_value: float | None = None
+    information: float | None = None
+    variance_left: float | None = None
+
+    @property
+    def learned(self) -> str:
+        """How much the data told, in a sentence; empty where no prior is known."""
+        if self.information is None or self.variance_left is None:
+            return ""
+        return (
+            f"The data leave {100 * self.variance_left:.0f} % of the prior's variance and tell"
+            f" {self.information:.3g} nats: of images that the prior makes, about one in"
+            f" {math.exp(min(self.information, 700)):.2g} remains possible."
+        )
 
     @property
     def course(self) -> str:
@@ -150,3 +173,21 @@ class Inference(eqx.Module):
     def map_index(self) -> int:
         """The index of the deepest mode."""
         return int(jax.numpy.argmax(self.log_densities))
+
+    def shifted(self, constant: float) -> "Inference":
+        """The answer for a log density that is larger by a constant."""
+
+        def shift(values: Array | np.ndarray) -> Array:
+            return to_device(np.asarray(values) + constant)
+
+        draws, search = self.draws, self.search
+        return with_fields(
+            self,
+            log_densities=shift(self.log_densities),
+            draws=with_fields(
+                draws,
+                log_densities=shift(draws.log_densities),
+                log_evidence=shift(draws.log_evidence),
+            ),
+            search=with_fields(search, log_densities=shift(search.log_densities)),
+        )

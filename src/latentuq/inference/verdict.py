@@ -10,6 +10,22 @@ from typing import Any
 
 from latentuq.inference.causes import Cause, Standing
 
+QUESTIONS = {
+    "computed": "Is the answer computed well?",
+    "fit": "Do the data fit the model?",
+    "prior": "Has the prior been checked on images like this one?",
+}
+"""What each mark answers."""
+
+ANSWERS = {Standing.OK: "Yes", Standing.BAD: "No", Standing.UNKNOWN: "Not known"}
+"""What the standing of a mark answers."""
+
+# What a reliable verdict says about the prior; nothing in it says that the picture is right.
+_PRIOR = {
+    Standing.OK: "and the prior did well on images like this one",
+    Standing.UNKNOWN: "and the prior has not been checked on images like this one",
+    Standing.BAD: "but the prior did badly on images like this one",
+}
 _UNTIL_THEN = "Until then take the probabilities as a sketch."
 
 
@@ -26,17 +42,30 @@ class Reason:
     numbers: Mapping[str, float] = dataclasses.field(default_factory=dict, hash=False)
 
     @property
+    def clause(self) -> str:
+        """The reason in plain words, to be part of a sentence."""
+        return self._filled(self.cause.clause)
+
+    @property
     def sentence(self) -> str:
         """The reason in plain words."""
-        return _as_sentence(self.cause.clause)
+        return _as_sentence(self.clause)
 
     @property
     def details(self) -> str:
         """The reason with its numbers, or in plain words if it has none."""
+        return _as_sentence(self._filled(self.cause.details or self.cause.clause))
+
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """What to do about it, in whole sentences."""
+        return tuple(map(self._filled, self.cause.advice))
+
+    def _filled(self, text: str) -> str:
         shown: dict[str, Any] = dict(self.numbers)
         if "p_value" in shown:
             shown["p_value"] = show_p_value(shown["p_value"])
-        return _as_sentence((self.cause.details or self.cause.clause).format(**shown))
+        return text.format(**shown, places=_show_places(self.numbers))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,8 +133,8 @@ class Verdict:
         """What to do about the reasons that are bad, in whole sentences."""
         # What is wrong with the data comes first: no computation makes up for it.
         reasons = (*self.fit.reasons, *self.computed.reasons, *self.prior.reasons)
-        bad = [reason.cause for reason in reasons if reason.cause.standing is Standing.BAD]
-        advice = [sentence for cause in bad for sentence in cause.advice]
+        bad = [reason for reason in reasons if reason.cause.standing is Standing.BAD]
+        advice = [sentence for reason in bad for sentence in reason.advice]
         return tuple(dict.fromkeys(advice if self.reliable else [*advice, _UNTIL_THEN]))
 
     @property
@@ -115,15 +144,20 @@ class Verdict:
             f"{name} {mark.standing}: {mark.details}" for name, mark in self.marks.items()
         )
 
+    def statement(self, name: str) -> str:
+        """One of the marks in plain words: its question, the answer, and why."""
+        mark = self.marks[name]
+        return f"{QUESTIONS[name]} {ANSWERS[mark.standing]}. {mark.sentence}"
+
     def __str__(self) -> str:
+        if self.reliable and self.fit.standing is Standing.UNKNOWN:
+            return f"{self.word}: {self.computed.reasons[0].clause}."
         if self.reliable:
-            joint = ", and "
-            said = [mark for mark in (self.computed, self.fit) if mark.standing is Standing.OK]
-        else:
-            joint = "; besides, "
-            said = [self.fit] if self.fit.standing is Standing.BAD else []
-            said += [self.computed] if self.computed.standing is not Standing.OK else []
-        return f"{self.word}: {joint.join(mark.reasons[0].cause.clause for mark in said)}."
+            prior = _PRIOR[self.prior.standing]
+            return f"{self.word}: the computation is confirmed, the data fit the model, {prior}."
+        said = [self.fit] if self.fit.standing is Standing.BAD else []
+        said += [self.computed] if self.computed.standing is not Standing.OK else []
+        return f"{self.word}: {'; besides, '.join(mark.reasons[0].clause for mark in said)}."
 
     def to_json(self) -> dict[str, Any]:
         """The verdict as plain values, for JSON, which knows no infinities: they become text."""
@@ -172,6 +206,20 @@ def show_p_value(p_value: float) -> str:
     if p_value < 0.001:
         return "< 0.001"
     return "> 0.99" if p_value > 0.99 else f"{p_value:.2g}"
+
+
+def _show_places(numbers: Mapping[str, float]) -> str:
+    """The places of single data, which are named place_0_0, place_0_1, place_1_0 and so on."""
+    places: dict[str, list[str]] = {}
+    for name, value in numbers.items():
+        if name.startswith("place_"):
+            places.setdefault(name.split("_")[1], []).append(f"{value:.0f}")
+    shown = [
+        "row {}, column {}".format(*place) if len(place) == 2 else f"datum {', '.join(place)}"
+        for place in places.values()
+    ]
+    more = numbers.get("count", 0) - len(shown)
+    return "; ".join(shown) + (f"; and {more:.0f} more" if more > 0 else "")
 
 
 def _as_sentence(clause: str) -> str:

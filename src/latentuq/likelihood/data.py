@@ -1,50 +1,61 @@
-"""The data as a likelihood sees them: flattened, with the few kinds of A that programs know."""
+"""The data as a likelihood sees them: flattened, of about size one, with few kinds of A."""
 
-from typing import NamedTuple, Self
+import os
+from typing import Self
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
 from latentuq.core.arrays import to_device
 from latentuq.core.compilation import bounded_jit
+from latentuq.core.errors import UserError
 from latentuq.forward.gain import Gain
 from latentuq.forward.matrix import Matrix
 from latentuq.forward.operator import Operator, to_matrix, transpose
 from latentuq.likelihood.noise import GaussianNoise
 from latentuq.prior.model_error import ModelError
 
-# Numbers of data that programs are compiled for: multiples of this part of the image's pixels.
-_SIZES = 16
 # Predicted data are float32, with rounding errors of about 1e-7 of their size: where C knows
 # them better than this, whitened residuals would be made of rounding errors.
 SMALLEST_RELATIVE_STD = 1e-5
+# The powers of two that float32 holds together with their inverses.
+_LARGEST_EXPONENT = 126
+
+# The GB that a problem may take, and those of the compiled programs that make it.
+_MOST_MEMORY = 8.0
+_PROGRAMS = 0.05
 
 _FLOAT = np.dtype(np.float32)
 
 
 class ObservedData(eqx.Module):
-    """y = A x + n, flattened to rows, some of which may be missing or only fill up the shape.
+    """y = A x + n, flattened to rows, each measured in a unit of its own; some may be missing.
 
     Compiled programs depend on shapes and on the kind of `forward`. So that few programs serve
     all operators, A is a `Gain` if it only multiplies pixels, a `Matrix` if it mixes them, and
-    the operator itself only where blocks of pixels are added up.
+    the operator itself only where blocks of pixels are added up. Missing data keep their rows,
+    so that one program serves all masks.
+
+    Squares of data in watts do not fit float32. So each row has a unit, a power of two of the size
+    of the row, and all the rest of a likelihood knows y, A x and the noise in these units alone.
+    Dividing by a power of two is exact: problems in other units have the same posterior.
 
     Attributes:
-        forward: A, bound.
-        noise: The noise of every row.
-        y: The data; zero where they do not count.
+        forward: A, bound, in the rows' units.
+        noise: The noise of every row, in the row's unit.
+        y: The data, in the rows' units; zero where they do not count.
         counted: Which rows are data that exist.
-        places: The place of every row in the flattened data of the problem.
+        units: The unit of every row.
     """
 
     forward: Operator
     noise: GaussianNoise
     y: Float[Array, " rows"]
     counted: Bool[Array, " rows"]
-    places: Int[Array, " rows"]
+    units: Float[Array, " rows"]
 
     def predict(self, x: Float[Array, "*shape"]) -> Float[Array, " rows"]:
         """Computes A x."""
@@ -54,51 +65,10 @@ class ObservedData(eqx.Module):
         """Computes A^T v."""
         return transpose(self.forward, v.reshape(self.forward.output_shape))
 
-    def with_values(self, y: Float[Array, " data"]) -> Self:
-        """The same with other values of the problem's flattened data."""
-        values = jnp.where(self.counted, y[self.places], 0)
+    def with_values(self, y: Float[Array, " rows"]) -> Self:
+        """The same with other data, which are given in the units of the problem."""
+        values = jnp.where(self.counted, y / self.units, 0)
         return eqx.tree_at(lambda data: data.y, self, values)
-
-    def pixels_that_matter(self) -> "Rows | None":
-        """The pixels that data show, if each datum shows one and not all pixels are shown."""
-        if not isinstance(self.forward, Gain):
-            return None
-        rows = pick_rows(np.asarray(self.counted), len(self.y))
-        return rows if 0 < len(rows.places) < len(self.y) else None
-
-    def at(self, rows: "Rows") -> Self:
-        """The data that show some pixels, of an image that consists of these pixels alone."""
-        assert isinstance(self.forward, Gain)
-        factors = np.ravel(self.forward.pixel_factors())[rows.places]
-        return type(self)(
-            Gain(factors),
-            self.noise.at(rows.places),
-            rows.take(self.y),
-            to_device(~rows.padding),
-            to_device(np.asarray(self.places)[rows.places]),
-        )
-
-
-class Rows(NamedTuple):
-    """Some rows of an array: their places, and which of them only fill up the shape."""
-
-    places: Int[np.ndarray, " rows"]
-    padding: Bool[np.ndarray, " rows"]
-
-    def take(self, values: Float[Array, "all_rows ..."]) -> Float[Array, "rows ..."]:
-        """Takes these rows of an array, zero for padding."""
-        # On the host, where an index is not compiled.
-        taken = np.asarray(values)[self.places]
-        taken[self.padding] = 0
-        return to_device(taken)
-
-
-def pick_rows(observed: Bool[np.ndarray, " data"], pixels: int) -> Rows:
-    """The rows of all data that exist, filled up to a multiple of a sixteenth of the pixels."""
-    seen, step = np.flatnonzero(observed), -(-pixels // _SIZES)
-    size = max(-(-len(seen) // step), 1) * step
-    places = np.resize(seen, size) if len(seen) else np.zeros(size, int)
-    return Rows(places, np.arange(size) >= len(seen))
 
 
 def arrange_data(
@@ -107,39 +77,86 @@ def arrange_data(
     model_error: ModelError,
     y: Float[np.ndarray, "*data"],
 ) -> ObservedData:
-    """Flattens the data and chooses the kind of A, so that C can be factored cheaply.
+    """Flattens the data, measures them, and chooses the kind of A, so that C is factored cheaply.
 
     The operator is bound, and y is NaN where nothing is observed.
+
+    Raises:
+        UserError: The data mix pixels, and more of them than memory allows.
     """
-    observed = ~np.isnan(y).ravel()
-    values, noise = np.nan_to_num(y).ravel(), noise.flattened()
     if operator.disjoint and noise.factor is None:
         factors = operator.pixel_factors()
-        forward = operator if factors is None else Gain(factors)
-        data = ObservedData(
-            forward,
-            noise,
-            to_device(values, _FLOAT),
-            to_device(observed),
-            to_device(np.arange(y.size)),
-        )
+        if factors is None:
+            units = _measure(np.asarray(_block_sums(operator)), noise)
+            forward = Gain(1 / units) @ operator
+        else:
+            units = _measure(np.abs(factors), noise)
+            forward = Gain(factors / units)
+        data = _in_units(forward, noise, y, units)
         if model_error.rank == 0:
             return data
         # Products with the factors of a low-rank error cost 2 data x rank, a dense W data^2. Data
         # without any independent error need the dense form, which does not divide by it.
         if 2 * model_error.rank < y.size:
             variance, scale = disjoint_variance(data, model_error)
-            if is_regular(noise.variance((y.size,)) + variance, scale, observed):
+            total = data.noise.variance((y.size,)) + variance
+            if is_regular(total, scale, np.asarray(data.counted)):
                 return data
+    _check_memory(y.size, int(np.prod(operator.input_shape or ())), int(np.sum(~np.isnan(y))))
     matrix = to_matrix(operator)
-    rows = pick_rows(observed, matrix.shape[1])
-    kept = np.where(rows.padding[:, None], 0, matrix[rows.places])
+    units = _measure(np.sum(np.abs(matrix), axis=1).reshape(y.shape), noise)
+    matrix /= units.reshape(-1, 1)
+    forward = Matrix(matrix).bind(operator.input_shape or ())
+    return _in_units(forward, noise, y, units)
+
+
+def dense_memory(data: int, pixels: int, observed: int) -> float:
+    """Estimates the GB at the peak of making a problem whose data mix pixels.
+
+    While A is made explicit, all its rows are there in float64, twice, and in float32, twice; while
+    C is factored, A in float32, the observed rows in float64, and C with three of its factors.
+    """
+    explicit = 25 * data * pixels
+    factored = 4 * data * pixels + 8 * observed * pixels + 32 * observed**2
+    return _PROGRAMS + max(explicit, factored) / 1e9
+
+
+def _check_memory(data: int, pixels: int, observed: int) -> None:
+    needed, given = dense_memory(data, pixels, observed), os.environ.get("LATENTUQ_MEMORY")
+    try:
+        limit = _MOST_MEMORY if given is None else float(given)
+    except ValueError:
+        raise UserError(f"LATENTUQ_MEMORY is a number of GB, not {given!r}.") from None
+    if not needed <= limit:
+        raise UserError(
+            f"Data that mix {pixels} pixels need dense matrices: {data} data would take about"
+            f" {needed:.2g} GB, and the limit is {limit:g} GB; crop the image, use a prior of"
+            " smaller images, or set LATENTUQ_MEMORY to the GB that may be used."
+        )
+
+
+def _measure(reach: Float[np.ndarray, "*data"], noise: GaussianNoise) -> Float[np.ndarray, "*data"]:
+    """The power of two next to |A| 1 (`reach`) or to the noise of a datum, the larger of them."""
+    size = np.maximum(reach, np.sqrt(noise.variance(reach.shape)).reshape(reach.shape))
+    exponents = np.round(np.log2(np.where(size > 0, size, 1)))
+    return np.exp2(np.clip(exponents, -_LARGEST_EXPONENT, _LARGEST_EXPONENT))
+
+
+def _in_units(
+    forward: Operator,
+    noise: GaussianNoise,
+    y: Float[np.ndarray, "*data"],
+    units: Float[np.ndarray, "*data"],
+) -> ObservedData:
+    """The data, flattened and in their units; `forward` is in them already."""
+    values, units = (y / units).ravel(), units.ravel()
+    observed = ~np.isnan(values)
     return ObservedData(
-        Matrix(kept).bind(operator.input_shape or ()),
-        noise.at(rows.places),
-        to_device(np.where(rows.padding, 0, values[rows.places]), _FLOAT),
-        to_device(~rows.padding),
-        to_device(rows.places),
+        forward,
+        noise.in_units(units),
+        to_device(np.where(observed, values, 0), _FLOAT),
+        to_device(observed),
+        to_device(units, _FLOAT),
     )
 
 
@@ -169,6 +186,12 @@ def _variance_and_scale(
 ) -> tuple[Float[Array, " rows"], Float[Array, " rows"]]:
     entries = data.pull_back(jnp.ones(data.y.shape))
     return data.predict(entries * variance), data.predict(jnp.sign(entries))
+
+
+@bounded_jit
+def _block_sums(operator: Operator) -> Float[Array, "*data"]:
+    """|A| 1 for a disjoint A."""
+    return operator.apply(jnp.sign(transpose(operator, jnp.ones(operator.output_shape))))
 
 
 @bounded_jit

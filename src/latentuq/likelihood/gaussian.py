@@ -10,9 +10,9 @@ from jaxtyping import Array, Float, Key
 
 from latentuq.core.arrays import to_device
 from latentuq.core.modules import with_fields
-from latentuq.likelihood.data import ObservedData, Rows
+from latentuq.likelihood.data import ObservedData
 from latentuq.likelihood.likelihood import Likelihood
-from latentuq.likelihood.whitening import DenseWhitening, LowRankWhitening, Whitening, factor
+from latentuq.likelihood.whitening import DenseWhitening, Whitening, factor
 from latentuq.prior.model_error import ModelError
 
 LOG_TWO_PI = float(np.log(2 * np.pi))
@@ -33,6 +33,7 @@ class GaussianLikelihood(Likelihood):
         whitened_data: W y.
         log_normalisation: The constant: ln p(y | g) = log_normalisation - r.r / 2.
         model_variance: The diagonal of A S_model A^T, before any inflation.
+        log_units: The sum of ln unit over the data that count.
         dominated: How many data the model error dominates: tr C^-1 A S_model A^T.
     """
 
@@ -43,6 +44,7 @@ class GaussianLikelihood(Likelihood):
     whitened_data: Float[Array, " rows"]
     log_normalisation: Float[Array, ""]
     model_variance: Float[Array, " rows"]
+    log_units: Float[Array, ""]
     dominated: Float[Array, ""]
 
     def __init__(self, data: ObservedData, model_error: ModelError):
@@ -51,16 +53,21 @@ class GaussianLikelihood(Likelihood):
         Raises:
             UserError: C is singular to working precision.
         """
-        plain = factor(data, model_error)
-        error = model_error.inflated(plain.dominated)
-        used = plain if error is model_error else factor(data, error)
-        count = int(np.count_nonzero(data.counted))
-        constant = -0.5 * (used.log_det + count * LOG_TWO_PI)
+        used = factor(data, model_error)
+        dominated, model_variance = used.dominated, used.model_variance
+        error = model_error.inflated(dominated)
+        if error is not model_error:
+            del used  # Its matrices may be large.
+            used = factor(data, error)
+        counted = np.asarray(data.counted)
+        constant = -0.5 * (used.log_det + np.count_nonzero(counted) * LOG_TWO_PI)
+        log_units = np.sum(np.log(np.asarray(data.units, np.float64)[counted]))
         self.data, self.error, self.image_error = data, error, model_error
         self.whitening, self.whitened_data = used.whitening, used.whitened_data
         self.log_normalisation = to_device(constant, np.dtype(np.float32))
-        self.model_variance = to_device(plain.model_variance, np.dtype(np.float32))
-        self.dominated = to_device(plain.dominated, np.dtype(np.float32))
+        self.model_variance = to_device(model_variance, np.dtype(np.float32))
+        self.log_units = to_device(log_units, np.dtype(np.float32))
+        self.dominated = to_device(dominated, np.dtype(np.float32))
 
     def residual(self, image: Float[Array, "*shape"]) -> Float[Array, " rows"]:
         return self._whitened_gap(image)
@@ -76,6 +83,10 @@ class GaussianLikelihood(Likelihood):
         """
         return jnp.sum(self._whitened_gap(image) ** 2)
 
+    def variance(self, image: Float[Array, "*shape"]) -> Float[Array, " rows"]:
+        """The diagonal of C before any inflation, the same for every image."""
+        return self.data.noise.std**2 + self.model_variance
+
     @property
     def downweighted(self) -> bool:
         return False
@@ -85,7 +96,8 @@ class GaussianLikelihood(Likelihood):
     ) -> tuple[Float[Array, "*shape"], Float[Array, " rows"]]:
         error = self.image_error
         x = image + error.gain_at(image) * error.sample(error_key)
-        return x, self.data.predict(x) + self.data.noise.sample(noise_key, self.data.y.shape)
+        rows = self.data.predict(x) + self.data.noise.sample(noise_key, self.data.y.shape)
+        return x, rows * self.data.units
 
     def sample_image(
         self, key: Key[Array, ""], image: Float[Array, "*shape"]
@@ -135,22 +147,9 @@ class GaussianLikelihood(Likelihood):
         (back,) = transpose(gap)
         return scaled(back)
 
-    def with_data(self, y: Float[Array, " data"]) -> Self:
+    def with_data(self, y: Float[Array, " rows"]) -> Self:
         data = self.data.with_values(y)
         return with_fields(self, data=data, whitened_data=self.whitening.whiten(data.y))
-
-    def at(self, rows: Rows) -> Self:
-        # Data that show one pixel each are never whitened by a dense matrix.
-        assert isinstance(self.whitening, LowRankWhitening)
-        return with_fields(
-            self,
-            data=self.data.at(rows),
-            error=self.error.narrowed(rows.places),
-            image_error=self.image_error.narrowed(rows.places),
-            whitening=self.whitening.at(rows),
-            whitened_data=rows.take(self.whitened_data),
-            model_variance=rows.take(self.model_variance),
-        )
 
     def _whitened(self, x: Float[Array, "*shape"]) -> Float[Array, " rows"]:
         return self.whitening.forward(self.data, x)

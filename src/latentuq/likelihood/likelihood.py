@@ -6,26 +6,32 @@ from typing import Self
 import equinox as eqx
 from jaxtyping import Array, Float, Key
 
-from latentuq.likelihood.data import ObservedData, Rows
+from latentuq.likelihood.data import ObservedData
 
 
 class Likelihood(eqx.Module):
     """p(y | g): the density of the data if the generator shows the image g.
 
     The generator's own error is integrated out: x = g + n_model, y = A x + n. A member writes the
-    maths for one image; everything works under jit, vmap and grad.
+    maths for one image; everything works under jit, vmap and grad. Data are measured in the units
+    of their rows, see `ObservedData`; only `simulate` and `with_data` know those of the problem.
 
     Attributes:
         data: The data, and what made them of the clean image.
         model_variance: The variance that the generator's error gives each row of the data.
+        log_units: What is subtracted from `log_prob` for the density in the problem's units.
     """
 
     data: eqx.AbstractVar[ObservedData]
     model_variance: eqx.AbstractVar[Float[Array, " rows"]]
+    log_units: eqx.AbstractVar[Float[Array, ""]]
 
     @abc.abstractmethod
     def log_prob(self, image: Float[Array, "*shape"]) -> Float[Array, ""]:
-        """Computes ln p(y | g), all constants included."""
+        """Computes ln p(y | g), all constants included, of the data in the rows' units.
+
+        The constant of other units may be so large that float32 would round the rest.
+        """
 
     @abc.abstractmethod
     def residual(self, image: Float[Array, "*shape"]) -> Float[Array, " rows"]:
@@ -36,10 +42,14 @@ class Likelihood(eqx.Module):
         """Computes a chi-squared: large where the data do not look like what g would give."""
 
     @abc.abstractmethod
+    def variance(self, image: Float[Array, "*shape"]) -> Float[Array, " rows"]:
+        """Computes the variance of every row, noise and model error, if the generator shows g."""
+
+    @abc.abstractmethod
     def simulate(
         self, error_key: Key[Array, ""], noise_key: Key[Array, ""], image: Float[Array, "*shape"]
     ) -> tuple[Float[Array, "*shape"], Float[Array, " rows"]]:
-        """Draws a clean image x and data y, given that the generator shows g."""
+        """Draws a clean image x and data y in the problem's units, given that g is shown."""
 
     @abc.abstractmethod
     def sample_image(
@@ -48,15 +58,8 @@ class Likelihood(eqx.Module):
         """Draws a clean image x from p(x | g, y)."""
 
     @abc.abstractmethod
-    def with_data(self, y: Float[Array, " data"]) -> Self:
+    def with_data(self, y: Float[Array, " rows"]) -> Self:
         """The likelihood of other values of the problem's flattened data."""
-
-    @abc.abstractmethod
-    def at(self, rows: Rows) -> Self:
-        """The same likelihood for images of which only some pixels are made.
-
-        It evaluates densities; it cannot draw images, because it does not see the whole one.
-        """
 
     @property
     @abc.abstractmethod

@@ -8,11 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Key
 
 from latentuq.core.arrays import read_finite, to_device
 from latentuq.core.errors import UserError
 from latentuq.core.modules import with_fields
+
+_FLOAT = np.dtype(np.float32)
 
 
 class GaussianNoise(eqx.Module):
@@ -41,7 +43,7 @@ class GaussianNoise(eqx.Module):
                 f" {' and '.join(named) or 'none'}."
             )
         ((name, value),) = named.items()
-        values = read_finite(value, f"The noise {name}")
+        values = read_finite(value, f"The noise {name}", squared=name != "std")
         if name == "covariance":
             self.factor = jnp.asarray(_cholesky(values), jnp.float32)
             values = np.diag(values)
@@ -50,7 +52,7 @@ class GaussianNoise(eqx.Module):
         if np.any(values < 0):
             raise UserError(f"The noise {name} cannot be negative: {values.min():g}.")
         std = values if name == "std" else np.sqrt(values)
-        self.std = jax.device_put(std.astype(np.float32))
+        self.std = to_device(std, _FLOAT)
 
     def check(self, shape: tuple[int, ...]) -> None:
         """Refuses data of a shape that the noise does not describe."""
@@ -64,16 +66,13 @@ class GaussianNoise(eqx.Module):
                 f"The noise has shape {self.std.shape}, but the data have shape {shape}."
             )
 
-    def flattened(self) -> "GaussianNoise":
-        """The same noise on flattened data."""
-        return self if not self.std.ndim else with_fields(self, std=jnp.ravel(self.std))
-
-    def at(self, places: Int[np.ndarray, " rows"]) -> "GaussianNoise":
-        """The noise of some of the flattened data; draws of it need the factor of all."""
-        # On the host, where an index is not compiled.
-        std = np.asarray(self.std)
-        factor = None if self.factor is None else to_device(np.asarray(self.factor)[places])
-        return with_fields(self, std=to_device(std[places] if std.ndim else std), factor=factor)
+    def in_units(self, units: Float[np.ndarray, " data"]) -> "GaussianNoise":
+        """The noise of flattened data that are measured in units of their own."""
+        std = np.broadcast_to(np.asarray(self.std, np.float64).ravel(), units.shape) / units
+        factor = self.factor
+        if factor is not None:
+            factor = to_device(np.asarray(factor, np.float64) / units[:, None], _FLOAT)
+        return with_fields(self, std=to_device(std, _FLOAT), factor=factor)
 
     def variance(self, shape: tuple[int, ...]) -> Float[np.ndarray, " data"]:
         """The diagonal of S_noise for data of one shape, flattened, in float64."""

@@ -1,15 +1,12 @@
 """The likelihood of an error that grows and shrinks with what the generator shows."""
 
-from typing import Self
-
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from latentuq.core.arrays import to_device
-from latentuq.core.modules import with_fields
 from latentuq.forward.gain import Gain
-from latentuq.likelihood.data import ObservedData, Rows
+from latentuq.likelihood.data import ObservedData
 from latentuq.likelihood.gaussian import LOG_TWO_PI, GaussianLikelihood
 from latentuq.prior.model_error import ModelError
 
@@ -41,7 +38,7 @@ class SignalDependentLikelihood(GaussianLikelihood):
         noise: The variance of the noise of every row.
         signal: a^2 std^2.
         floor: a^2 floor^2.
-        powers: w; zero for padding and for data that do not exist.
+        powers: w; zero for data that do not exist.
         gain: Chebyshev coefficients of the gain squared.
     """
 
@@ -69,28 +66,24 @@ class SignalDependentLikelihood(GaussianLikelihood):
         self.noise, self.signal, self.floor, self.powers, self.gain, self.log_normalisation = (
             to_device(each, np.dtype(np.float32)) for each in numbers
         )
+        log_units = np.sum(powers * np.log(np.asarray(data.units, np.float64)))
+        self.log_units = to_device(log_units, np.dtype(np.float32))
 
     def residual(self, image: Float[Array, "*shape"]) -> Float[Array, " twice_rows"]:
         """Whitened gaps, then roots of ln v."""
-        variance = self.noise + self.floor + self.signal * self._squared_gain(jnp.ravel(image))
+        variance = self.variance(image)
         excess = jnp.log(variance / (_BELOW * (self.noise + self.floor)))
         gap = self.data.predict(image) - self.data.y
         roots = jnp.sqrt(self.powers)
         return jnp.concatenate([roots * gap / jnp.sqrt(variance), roots * jnp.sqrt(excess)])
 
+    def variance(self, image: Float[Array, "*shape"]) -> Float[Array, " rows"]:
+        return self.noise + self.floor + self.signal * self._squared_gain(jnp.ravel(image))
+
     @property
     def downweighted(self) -> bool:
         powers = np.asarray(self.powers)
         return bool(np.any((powers > 0) & (powers < 1)))
-
-    def at(self, rows: Rows) -> Self:
-        # Padding keeps its variances, which must not be zero, and loses its power.
-        noise, signal, floor = (
-            to_device(np.asarray(each)[rows.places])
-            for each in (self.noise, self.signal, self.floor)
-        )
-        powers = rows.take(self.powers)
-        return with_fields(super().at(rows), noise=noise, signal=signal, floor=floor, powers=powers)
 
     def _squared_gain(self, shown: Float[Array, " rows"]) -> Float[Array, " rows"]:
         x = 2 * jnp.clip(shown, 0, 1) - 1

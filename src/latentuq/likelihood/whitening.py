@@ -6,7 +6,7 @@ not recompile (but data whose only error is a low-rank model error need the dens
 """
 
 import abc
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -20,7 +20,6 @@ from latentuq.forward.matrix import Matrix
 from latentuq.likelihood.data import (
     SMALLEST_RELATIVE_STD,
     ObservedData,
-    Rows,
     disjoint_variance,
     is_regular,
     predict_each,
@@ -55,10 +54,6 @@ class LowRankWhitening(Whitening):
     def whiten(self, v: Float[Array, " rows"]) -> Float[Array, " rows"]:
         scaled = self.inverse_std * v
         return scaled - self.basis @ (self.shrinkage * (scaled @ self.basis))
-
-    def at(self, rows: Rows) -> Self:
-        """Keeps the rows and columns of some data, which include all that count."""
-        return type(self)(rows.take(self.inverse_std), rows.take(self.basis), self.shrinkage)
 
 
 class DenseWhitening(Whitening):
@@ -113,7 +108,7 @@ def _factor_low_rank(data: ObservedData, model_error: ModelError) -> Factored:
     own_variance, scale = disjoint_variance(data, model_error)
     variance = noise_variance + own_variance
     if not is_regular(variance, scale, counted):
-        raise _singular(scale)
+        raise _singular(scale * np.asarray(data.units, np.float64))
     safe = np.where(counted, variance, 1.0)
     inverse_std = np.where(counted, 1 / np.sqrt(safe), 0.0)
     columns = np.asarray(predict_each(data, model_error.factors), np.float64).T
@@ -136,48 +131,55 @@ def _factor_low_rank(data: ObservedData, model_error: ModelError) -> Factored:
 
 def _factor_dense(data: ObservedData, model_error: ModelError) -> Factored:
     assert isinstance(data.forward, Matrix)
-    counted, y = np.asarray(data.counted), np.asarray(data.y, np.float64)
-    whole = np.asarray(data.forward.values, np.float64)
-    half = whole * np.sqrt(np.asarray(model_error.variance, np.float64).ravel())
-    if model_error.rank:
-        factors = np.asarray(model_error.factors, np.float64).reshape(model_error.rank, -1)
-        half = np.concatenate([half, whole @ factors.T], axis=1)
-    model_variance = np.sum(half**2, axis=1)
-    # From here on only the rows of data that exist.
-    matrix, half = whole[counted], half[counted]
+    # Only the rows of data that exist; each array is dropped as soon as it has served.
+    counted, size = np.asarray(data.counted), data.y.size
+    units = np.asarray(data.units, np.float64)[counted]
+    matrix = np.asarray(data.forward.values, np.float64)[counted]
+    scale = np.sum(np.abs(matrix), axis=1)
+    half = matrix * np.sqrt(np.asarray(model_error.variance, np.float64).ravel())
     covariance = half @ half.T
     del half
-    noise_variance = data.noise.variance(y.shape)[counted]
+    if model_error.rank:
+        factors = np.asarray(model_error.factors, np.float64).reshape(model_error.rank, -1)
+        columns = matrix @ factors.T
+        covariance += columns @ columns.T
+    model_variance = np.zeros(size)
+    model_variance[counted] = np.diag(covariance)
+    noise_variance = data.noise.variance((size,))[counted]
     noise_factor = data.noise.factor
     rows = None if noise_factor is None else np.asarray(noise_factor, np.float64)[counted]
     if rows is None:
         covariance[np.diag_indices_from(covariance)] += noise_variance
     else:
         covariance += rows @ rows.T
-    scale = np.sum(np.abs(matrix), axis=1)
     try:
         lower = np.linalg.cholesky(covariance)
     except np.linalg.LinAlgError:
-        raise _singular(scale) from None
+        raise _singular(scale * units) from None
+    del covariance
+    whitened_matrix = scipy.linalg.solve_triangular(lower, matrix, lower=True)
+    del matrix
+    spread_operator = np.zeros((size, whitened_matrix.shape[1]), np.float32)
+    spread_operator[counted] = whitened_matrix
+    del whitened_matrix
+    log_det = 2 * float(np.sum(np.log(np.diag(lower))))
     whitening = scipy.linalg.solve_triangular(lower, np.eye(len(lower)), lower=True)
+    del lower
+    squares = np.einsum("ij,ij->j", whitening, whitening)
     # The variance that rounding errors of the predicted data have in r, per datum.
-    rounding = (SMALLEST_RELATIVE_STD * whitening * scale) ** 2
-    if not np.sum(rounding) <= len(lower):
-        raise _singular(scale)
-    size = counted.size
+    if not squares @ (SMALLEST_RELATIVE_STD * scale) ** 2 <= len(scale):
+        raise _singular(scale * units)
+    noise_part = squares @ noise_variance if rows is None else np.sum((whitening @ rows) ** 2)
     spread_whitening = np.zeros((size, size), np.float32)
     spread_whitening[np.ix_(counted, counted)] = whitening
-    spread_operator = np.zeros((size, matrix.shape[1]), np.float32)
-    spread_operator[counted] = scipy.linalg.solve_triangular(lower, matrix, lower=True)
     whitened_data = np.zeros(size)
-    whitened_data[counted] = whitening @ y[counted]
-    noise_part = whitening**2 * noise_variance if rows is None else (whitening @ rows) ** 2
+    whitened_data[counted] = whitening @ np.asarray(data.y, np.float64)[counted]
     return Factored(
         DenseWhitening(_float32(spread_whitening), _float32(spread_operator)),
-        2 * float(np.sum(np.log(np.diag(lower)))),
+        log_det,
         _float32(whitened_data),
         model_variance,
-        float(len(lower) - np.sum(noise_part)),
+        float(len(scale) - noise_part),
     )
 
 

@@ -62,7 +62,7 @@ _REST = {
 _PROVENANCE = ("model", "model_checksum", "command", "seed")
 _FLOATS = ("khat", "khat_limit", "ess", "missed_mass", "new_basin_chance")
 _INTEGERS = ("draws", "rounds", "forward_equivalents")
-_OPTIONAL = ("reduced_chi_squared", "predictive_p_value")
+_OPTIONAL = ("reduced_chi_squared", "predictive_p_value", "information", "variance_left")
 _COUNTS = ("forwards", "gradients", "jacobians", "hessians")
 
 

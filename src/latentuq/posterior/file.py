@@ -8,15 +8,22 @@ arrays of a problem file.
 
 import dataclasses
 import io
-from collections.abc import Iterator
-from contextlib import contextmanager
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from latentuq.core.errors import UserError
-from latentuq.core.files import atomic_path, read_path
+from latentuq.core.files import atomic_path
+from latentuq.core.reading import (
+    check_size,
+    existing_file,
+    explaining,
+    most_bytes,
+    read_path,
+    show_bytes,
+)
 from latentuq.posterior.dataset import FORMAT, KIND, make_dataset, make_rest, read_datasets
 from latentuq.posterior.posterior import Posterior
 from latentuq.prior.generative import GenerativePrior
@@ -29,13 +36,23 @@ if TYPE_CHECKING:
     import xarray
 
 
+def check_samples(samples: int, prior: GenerativePrior) -> None:
+    """Refuses to draw more u and x than a file, or memory, should hold."""
+    one = 4 * (prior.dim + math.prod(prior.shape))
+    if samples * one > most_bytes():
+        raise UserError(
+            f"{samples} draws would take {show_bytes(samples * one)} in the posterior's file: give"
+            f" {most_bytes() // one} samples or fewer."
+        )
+
+
 def write_posterior(
     path: str | Path, post: Posterior, samples: "xarray.Dataset | None", force: bool
 ) -> None:
     """Writes one netCDF file, aside first and then renamed into place."""
     path = read_path(path)
     if path.exists() and not force:
-        raise UserError(f"{path} exists and would be overwritten; force allows it.")
+        raise UserError(f"{path} exists and would be overwritten; force=True allows it.")
     root = make_dataset(post)
     stored = None
     if post.problem is not None:
@@ -70,10 +87,10 @@ def load_posterior(
         UserError: The file is missing, damaged or something else, or `prior` is not the prior of
             this posterior.
     """
-    path = read_path(path)
-    if not path.is_file():
-        raise UserError(f"There is no file {path}.")
-    with _explaining(path):
+    path = existing_file(path)
+    damaged = f"{path} is damaged or not a posterior file"
+    with explaining(damaged):
+        _check_sizes(path)
         root = _open(path)
     if root.attrs.get("kind") != KIND:
         raise UserError(f"{path} is a netCDF file, but not a posterior of latentuq.")
@@ -81,7 +98,7 @@ def load_posterior(
         raise UserError(
             f"{path} has format {root.attrs.get('format')}; this latentuq reads {FORMAT}."
         )
-    with _explaining(path):
+    with explaining(damaged):
         post = read_datasets(root, _open(path, "inference"))
         stored = None if post.no_problem else _open(path, "problem")
     if stored is None:
@@ -147,11 +164,11 @@ def _open(path: Path, group: str | None = None) -> "xarray.Dataset":
         return dataset.load()
 
 
-@contextmanager
-def _explaining(path: Path) -> Iterator[None]:
-    """Turns whatever a damaged file leads to into one sentence that names it."""
-    try:
-        yield
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError, AttributeError) as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise UserError(f"{path} is damaged or not a posterior file ({reason}).") from None
+def _check_sizes(path: Path) -> None:
+    """Refuses arrays that memory does not hold: an HDF5 file may announce any size."""
+    import h5py
+
+    sizes: list[int] = []
+    with h5py.File(path) as file:
+        file.visititems(lambda _, node: sizes.append(getattr(node, "nbytes", 0)))
+    check_size(sum(sizes), str(path))

@@ -36,6 +36,7 @@ from latentuq.problem.inverse import InverseProblem
 
 if TYPE_CHECKING:
     import xarray
+    from matplotlib.figure import Figure
 
 # The number of points at which a density is evaluated at once.
 _CHUNK = 1024
@@ -241,9 +242,11 @@ class Posterior:
                 the group `posterior`, which `arviz.from_netcdf` reads; 0 for none.
         """
         from latentuq.posterior.dataset import make_samples
-        from latentuq.posterior.file import write_posterior
+        from latentuq.posterior.file import check_samples, write_posterior
 
         drawn = None
+        if self.problem is not None:
+            check_samples(samples, self.problem.prior)
         if samples and self._has_draws:
             _, _, samples_key = jax.random.split(self.key, 3)
             u_key, image_key = jax.random.split(samples_key)
@@ -252,6 +255,43 @@ class Posterior:
                 images = draw_images(spread_keys(image_key, samples), problem, us)
             drawn = make_samples(us, images)
         write_posterior(path, self, drawn, force)
+
+    def report(
+        self,
+        folder: str | Path,
+        force: bool = False,
+        title: str | None = None,
+        truth: ArrayLike | None = None,
+    ) -> Path:
+        """Writes the report that `latentuq reconstruct` writes, and returns the path of its page.
+
+        Args:
+            folder: Where the report shall be; made if it is missing.
+            force: Whether the folder may hold files already.
+            title: The title of the page; by default it names the prior.
+            truth: The clean image, where it is known.
+
+        Raises:
+            UserError: There is no problem, its images are not two-dimensional, or the folder cannot
+                be written.
+        """
+        from latentuq.report.notebook import report_posterior
+
+        return report_posterior(self, folder, force, title, truth)
+
+    def plot(self, truth: ArrayLike | None = None) -> "Figure":
+        """Draws data, most probable image, mean and standard deviation, and the truth if given.
+
+        The figure has the method `savefig`; notebooks show it.
+        """
+        from latentuq.report.notebook import plot_posterior
+
+        return plot_posterior(self, truth)
+
+    def _repr_html_(self) -> str:
+        from latentuq.report.notebook import show_posterior
+
+        return show_posterior(self)
 
     def summary(self) -> str:
         """Writes a table of the modes, the evidence and the certificate, as text."""

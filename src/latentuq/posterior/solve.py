@@ -1,6 +1,7 @@
 """The whole inference on one problem, or on any log density."""
 
 import dataclasses
+import time
 from collections.abc import Callable
 
 import equinox
@@ -10,12 +11,16 @@ import numpy as np
 from jaxtyping import Array, Key
 
 import latentuq
+from latentuq.core.arrays import to_device
+from latentuq.core.compilation import compile_clock
 from latentuq.core.errors import UserError
 from latentuq.core.randomness import read_key
 from latentuq.inference.engine import infer
-from latentuq.inference.result import Inference, Progress
+from latentuq.inference.result import COMPILING, Inference, Progress
 from latentuq.inference.target import LogDensity, Residual, Target
-from latentuq.posterior.misfit import judge_fit, measure_chi_squared, predictive_p_value
+from latentuq.posterior.judge import judge_fit
+from latentuq.posterior.learned import measure_learned
+from latentuq.posterior.misfit import measure_chi_squared, measure_fit
 from latentuq.posterior.posterior import Posterior
 from latentuq.posterior.prior_mark import judge_prior
 from latentuq.problem.inverse import InverseProblem
@@ -41,7 +46,9 @@ def solve(
     # A problem's functions fit by construction.
     density = problem.density
     target = Target(density.log_density, problem.dim, density.residual, trusted=True)
-    return make_posterior(read_key(key), _infer(key, target, budget, progress), problem)
+    inference = _infer(key, target, budget, progress)
+    inference = inference.shifted(-float(problem.likelihood.log_units))
+    return make_posterior(read_key(key), inference, problem)
 
 
 def solve_density(
@@ -81,15 +88,17 @@ def make_posterior(key: Key[Array, ""], inference: Inference, problem: InversePr
     chi_squared = measure_chi_squared(problem, np.asarray(inference.modes))
     data = int(np.count_nonzero(problem.observed))
     reduced = float(chi_squared[inference.map_index]) / data if data else None
-    p_value = predictive_p_value(inference, problem) if data else None
+    fit, learned = measure_fit(inference, problem), measure_learned(inference)
     diagnostics = dataclasses.replace(
-        inference.diagnostics, reduced_chi_squared=reduced, predictive_p_value=p_value
+        inference.diagnostics,
+        reduced_chi_squared=reduced,
+        predictive_p_value=None if fit is None else fit.p_value,
+        **({} if learned is None else learned._asdict()),
     )
     inflated = problem.prior.model_error.most_data is not None
+    mark = judge_fit(fit, learned, problem.y.shape, inflated)
     card = problem.prior.card
-    verdict = dataclasses.replace(
-        inference.verdict, fit=judge_fit(p_value, inflated), prior=judge_prior(card.check)
-    )
+    verdict = dataclasses.replace(inference.verdict, fit=mark, prior=judge_prior(card.check))
     return Posterior(
         dataclasses.replace(inference, diagnostics=diagnostics, verdict=verdict),
         key,
@@ -109,7 +118,16 @@ def _infer(
     if progress is not None and not callable(progress):
         raise UserError(f"progress must be a function, not {progress!r}.")
     infer_key, _ = jax.random.split(read_key(key))
-    return infer(infer_key, target, budget=budget, progress=progress)
+    started = time.perf_counter()
+
+    def tell() -> None:
+        if progress is not None:
+            message = "Compiling for problems of this kind; later runs load what is compiled now."
+            none, seconds = to_device(np.zeros((0, target.dim))), time.perf_counter() - started
+            progress(Progress(COMPILING, message, none, None, seconds))
+
+    with compile_clock().watch(tell):
+        return infer(infer_key, target, budget=budget, progress=progress)
 
 
 def _versions() -> dict[str, str]:

@@ -26,7 +26,7 @@ def describe(inference: Inference) -> str:
 def tabulate(
     inference: Inference, chi_squared: Float[Array, " modes"] | None, downweighted: bool
 ) -> str:
-    """Writes a table of the modes, then evidence, certificate and verdict."""
+    """Writes a table of the modes, then evidence, certificate, and the verdict mark by mark."""
     found, weights = inference.diagnostics, inference.weights
     lines = [f"{'mode':>4}  {'weight':>16}  {'-ln p(u|y)':>10}  {'chi-squared':>11}"]
     for mode in range(min(len(weights), _MOST_ROWS)):
@@ -47,7 +47,12 @@ def tabulate(
     ]
     if found.reduced_chi_squared is not None:
         lines.append(f"chi-squared per datum {found.reduced_chi_squared:.2f} at the deepest mode")
-    return "\n".join([*lines, found.course, str(inference.verdict), inference.verdict.details])
+    verdict = inference.verdict
+    lines += [line for line in (found.learned, found.course, str(verdict)) if line]
+    for name, mark in verdict.marks.items():
+        lines.append(f"{name}: {verdict.statement(name)}")
+        lines += [f"  {mark.details}"] * (mark.details != mark.sentence)
+    return "\n".join(lines)
 
 
 def _evidence(inference: Inference) -> str:

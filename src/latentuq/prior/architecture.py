@@ -3,7 +3,9 @@
 import dataclasses
 
 from latentuq.core.options import choice, number
-from latentuq.prior.networks import ACTIVATIONS
+
+# The names of `networks.ACTIVATIONS`, without JAX: commands that merely parse flags need none.
+ACTIVATIONS = ("silu", "gelu", "tanh", "softplus", "leaky_relu")
 
 
 @dataclasses.dataclass(frozen=True)

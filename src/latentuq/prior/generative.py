@@ -3,20 +3,23 @@
 import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Key
 
 from latentuq.core.errors import UserError
 from latentuq.data.scaling import Scaling
 from latentuq.prior.check import PriorCheck
 from latentuq.prior.flow import Flow
 from latentuq.prior.model_error import ModelError
-from latentuq.prior.vae import Decoder, Encoder
+from latentuq.prior.vae import Encoder
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,19 +88,24 @@ class GenerativePrior(eqx.Module):
         errors = jax.vmap(self.model_error.sample)(jax.random.split(error_key, n))
         return images + self.model_error.gain_at(images) * errors
 
-    def narrowed(self, pixels: Int[np.ndarray, " n"]) -> "GenerativePrior | None":
-        """The prior of some of the flattened pixels; None if its decoder makes all or none.
+    def plot(self, n: int = 24, key: Key[Array, ""] | None = None) -> "Figure":
+        """Draws a sheet of n samples, model error included; notebooks show it.
 
-        It has neither encoder nor further model errors.
+        Args:
+            n: The number of samples.
+            key: The randomness of the samples; always the same by default.
         """
-        # A decoder of another type may make something else of the same network.
-        if type(self.decoder) is not Decoder:
-            return None
-        decoder = cast(Decoder, self.decoder).narrowed(pixels)
-        error = self.model_error.narrowed(pixels)
-        return GenerativePrior(
-            decoder, self.flow, error, {}, None, self.dim, decoder.shape, self.scaling, self.card
-        )
+        from latentuq.report.notebook import plot_prior
+
+        return plot_prior(self, n, key)
+
+    def save(self, path: str | Path, force: bool = False) -> None:
+        """Writes a model file for `load_prior`; one that exists is replaced only with `force`."""
+        from latentuq.prior.model_file import save_prior
+
+        if Path(path).exists() and not force:
+            raise UserError(f"{path} exists and would be overwritten; force=True allows it.")
+        save_prior(path, self)
 
     def encode(
         self, x: Float[Array, "*batch_and_shape"]

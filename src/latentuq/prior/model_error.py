@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Key
 
 from latentuq.core.arrays import read_finite, to_device
 from latentuq.core.errors import UserError
@@ -76,17 +76,6 @@ class ModelError(eqx.Module):
         return ModelError(
             to_device(inflation**2 * np.asarray(self.variance)),
             to_device(inflation * np.asarray(self.factors)),
-        )
-
-    def narrowed(self, pixels: Int[np.ndarray, " n"]) -> "ModelError":
-        """The error of some of the flattened pixels."""
-        # On the host, where an index is not compiled.
-        variance, factors = np.asarray(self.variance), np.asarray(self.factors)
-        return ModelError(
-            to_device(variance.ravel()[pixels]),
-            to_device(factors.reshape(self.rank, variance.size)[:, pixels]),
-            self.gain,
-            self.most_data,
         )
 
     def scaled(self, gain: Float[Array, "*shape"]) -> "ModelError":

@@ -17,7 +17,9 @@ from jaxtyping import Float
 import latentuq
 from latentuq.core.errors import UserError
 from latentuq.core.options import replace
+from latentuq.core.reading import explaining, read_path
 from latentuq.core.tensors import TensorFile, flatten, read_tensors, unflatten, write_tensors
+from latentuq.core.text import printable
 from latentuq.data.scaling import BYTES, Scaling
 from latentuq.prior.architecture import FlowSize, VAESize
 from latentuq.prior.check import PriorCheck
@@ -123,11 +125,10 @@ def read_card(path: str | Path) -> dict[str, Any]:
 def _explaining(path: str | Path) -> Iterator[None]:
     """Turns whatever a header leads to into one sentence that names the file."""
     try:
-        yield
+        with explaining("bad header"):
+            yield
     except UserError as error:
         raise UserError(f"{path} is not a usable model: {error}") from None
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UserError(f"{path} is not a usable model: bad header ({error!r}).") from None
 
 
 def round_to_half(prior: GenerativePrior) -> GenerativePrior:
@@ -173,7 +174,7 @@ def find_model(name_or_path: str | Path) -> Path:
     embedded = embedded_models()
     if str(name_or_path) in embedded:
         return embedded[str(name_or_path)]
-    path = Path(name_or_path)
+    path = read_path(name_or_path)
     if not path.is_file():
         raise UserError(
             f"There is no model {str(name_or_path)!r}: it is neither a file nor one of the "
@@ -187,6 +188,8 @@ def _read_architecture(header: dict[str, Any]) -> _Architecture:
         raise UserError(f"its format is {header['format']}, this latentuq reads {FORMAT}.")
     if not all(isinstance(header[name], dict) for name in ("architecture", "metrics", "training")):
         raise UserError("bad header: architecture, metrics and training are not all tables.")
+    if not isinstance(header["name"], str):
+        raise UserError("bad header: its name is not text.")
     table = header["architecture"]
     shape = tuple(int(n) for n in table["shape"])
     if not shape or min(shape) < 1 or np.prod(shape, dtype=float) > _MAX_PIXELS:
@@ -252,7 +255,7 @@ def _build(file: TensorFile, architecture: _Architecture, path: Path) -> Generat
         shape=shape,
         scaling=architecture.scaling,
         card=Card(
-            name=str(file.header["name"]),
+            name=printable(file.header["name"]),
             metrics=file.header["metrics"],
             training=file.header["training"],
             check=architecture.check,

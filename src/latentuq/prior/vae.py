@@ -1,16 +1,15 @@
 """The variational autoencoder: mean-field Gaussian encoder, Gaussian likelihood, ELBO."""
 
-import dataclasses
 from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Float, Key
 
 from latentuq.prior.architecture import VAESize
-from latentuq.prior.networks import Linear, ResidualNetwork, init_residual_network
+from latentuq.prior.networks import ResidualNetwork, init_residual_network
 
 _LOG_TWO_PI = 1.8378770664093453
 
@@ -33,14 +32,6 @@ class Decoder(eqx.Module):
     def __call__(self, z: Float[Array, " dim"]) -> Float[Array, "*shape"]:
         x = self.network(z)
         return jnp.reshape(jax.nn.sigmoid(x) if self.output == "sigmoid" else x, self.shape)
-
-    def narrowed(self, pixels: Int[np.ndarray, " n"]) -> "Decoder":
-        """A decoder that makes some of the flattened pixels and costs accordingly less."""
-        # On the host, where an index is not compiled.
-        weight, bias = jax.device_get((self.network.exit.weight, self.network.exit.bias))
-        last = Linear(*jax.device_put((weight[:, pixels], bias[pixels])))
-        network = dataclasses.replace(self.network, exit=last)
-        return Decoder(network, (len(pixels),), self.output)
 
 
 class Encoder(eqx.Module):

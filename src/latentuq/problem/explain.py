@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 def explain(problem: "InverseProblem") -> str:
     """Says what is observed, at what noise, and how much of the variance is model error."""
-    data, total = problem.likelihood.data, problem.y.size
-    counted = np.asarray(data.counted)
+    total, counted = problem.y.size, np.asarray(problem.observed).ravel()
     count = int(counted.sum())
     if not count:
         return f"None of the {total} data is observed, so the posterior is the prior."
-    noise_variance = data.noise.variance(counted.shape)[counted]
-    model_variance = np.asarray(problem.likelihood.model_variance, np.float64)[counted]
+    noise_variance = problem.noise.variance(problem.y.shape)[counted]
+    units = np.asarray(problem.likelihood.data.units, np.float64)
+    model_variance = (units**2 * np.asarray(problem.likelihood.model_variance))[counted]
     share = model_variance.sum() / (model_variance.sum() + noise_variance.sum())
-    values = np.asarray(data.y)[counted]
+    values = np.asarray(problem.y).ravel()[counted]
     return (
         f"An image of {show_size(problem.prior.shape)} pixels is"
         f" {_how_seen(problem.operator, count == total)}: {count} of {total} data are"

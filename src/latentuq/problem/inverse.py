@@ -14,12 +14,14 @@ from jaxtyping import Array, Bool, Float, Key
 from latentuq.core.arrays import read_real, to_device
 from latentuq.core.compilation import bounded_jit
 from latentuq.core.errors import UserError
+from latentuq.core.modules import with_fields
 from latentuq.forward.operator import Operator
 from latentuq.likelihood.choice import make_likelihood
 from latentuq.likelihood.likelihood import Likelihood
 from latentuq.likelihood.noise import GaussianNoise
 from latentuq.prior.generative import GenerativePrior
 from latentuq.problem.explain import explain, show_size
+from latentuq.problem.parts import Parts, join_data, join_noise
 
 _LOG_TWO_PI = float(np.log(2 * np.pi))
 
@@ -35,19 +37,19 @@ class Simulation(NamedTuple):
 class LatentDensity(eqx.Module):
     """p(y | u) N(u; 0, I) as a function of u, made of nothing but what evaluating it takes.
 
-    Where each datum shows one pixel, the generator makes no other pixels. Neither the user's
-    operator nor the shape of the data is part of it, so that compiled programs fit many problems.
+    Neither the user's operator nor the shape of the data is part of it, so that compiled programs
+    fit many problems. Nor are the units of the data: they are those of `ObservedData`.
 
     Attributes:
-        prior: Makes the pixels that matter.
-        likelihood: The likelihood of an image of these pixels.
+        prior: Makes the image.
+        likelihood: The likelihood of the image.
     """
 
     prior: GenerativePrior
     likelihood: Likelihood
 
     def log_density(self, u: Float[Array, " dim"]) -> Float[Array, ""]:
-        """Computes ln p(y | u) + ln N(u; 0, I), all constants included."""
+        """Computes ln p(y | u) + ln N(u; 0, I), all constants but that of the units included."""
         log_prior = -0.5 * (jnp.sum(u**2) + self.prior.dim * _LOG_TWO_PI)
         return self.likelihood.log_prob(self.prior.generate(u)) + log_prior
 
@@ -71,8 +73,7 @@ class InverseProblem(eqx.Module):
         operator: A, bound to the prior's image shape.
         noise: The noise of the instrument.
         y: The data, NaN wherever nothing is observed.
-        likelihood: The density of the data given the generator's whole image.
-        density: The density of u, made for evaluation.
+        likelihood: The density of the data given the generator's image.
     """
 
     prior: GenerativePrior
@@ -80,10 +81,13 @@ class InverseProblem(eqx.Module):
     noise: GaussianNoise
     y: Float[Array, "*data"]
     likelihood: Likelihood
-    density: LatentDensity
 
     def __init__(
-        self, prior: GenerativePrior, operator: Operator, noise: GaussianNoise, y: ArrayLike
+        self,
+        prior: GenerativePrior,
+        operator: Operator,
+        noise: GaussianNoise | Parts,
+        y: ArrayLike | Parts,
     ):
         """States the problem.
 
@@ -91,15 +95,17 @@ class InverseProblem(eqx.Module):
             prior: A trained prior or `prior_from`.
             operator: What the instrument does; masked pixels are not data.
             noise: The noise of the instrument; 0 is allowed where the data have another error.
-            y: The data; NaN marks missing ones.
+                For a stack also a list with the noise or the standard deviation of each part.
+            y: The data; NaN marks missing ones. For a stack also a list with the data of each part.
 
         Raises:
             UserError: Shapes do not match, data are infinite, or the noise is too small.
         """
-        _check_kinds(prior, operator, noise)
+        _check_kinds(prior, operator)
         operator = operator.bind(prior.shape)
+        noise = join_noise(operator, noise)
         noise.check(operator.output_shape)
-        data = _read_data(y, operator)
+        data = _read_data(join_data(operator, y), operator)
         if np.isnan(data).all():
             # Level 4: equinox calls this from two frames of its own.
             warnings.warn("Nothing is observed: the posterior is the prior.", stacklevel=4)
@@ -108,7 +114,11 @@ class InverseProblem(eqx.Module):
         self.noise = noise
         self.y = to_device(data, np.dtype(np.float32))
         self.likelihood = make_likelihood(operator, noise, prior.model_error, data)
-        self.density = _narrow(prior, self.likelihood)
+
+    @property
+    def density(self) -> LatentDensity:
+        """The density of u, made for evaluation; see `LatentDensity` for its units."""
+        return LatentDensity(self.prior, self.likelihood)
 
     @property
     def dim(self) -> int:
@@ -129,13 +139,12 @@ class InverseProblem(eqx.Module):
 
     def log_density(self, u: Float[Array, " dim"]) -> Float[Array, ""]:
         """Computes ln p(y | u) + ln N(u; 0, I) over the observed data, all constants included."""
-        return self.density.log_density(u)
+        return self.density.log_density(u) - self.likelihood.log_units
 
     def residual(self, u: Float[Array, " dim"]) -> Float[Array, " rows"]:
         """Computes r(u) with log_density = constant - r.r / 2 - u.u / 2.
 
-        Its length is not that of y: data that do not exist are left out, and a signal-dependent
-        model error has terms of its own.
+        Where data do not exist it is zero; a signal-dependent model error adds terms of its own.
         """
         return self.density.residual(u)
 
@@ -152,11 +161,8 @@ class InverseProblem(eqx.Module):
         u_key, error_key, noise_key = jax.random.split(key, 3)
         u = jax.random.normal(u_key, (self.dim,))
         x, rows = self.likelihood.simulate(error_key, noise_key, self.prior.generate(u))
-        places, counted = self.likelihood.data.places, self.likelihood.data.counted
-        # Rows that only fill up the shape repeat a place: they go nowhere.
-        places = jnp.where(counted, places, self.y.size)
-        y = jnp.full(self.y.size, jnp.nan, rows.dtype).at[places].set(rows, mode="drop")
-        return Simulation(u, x, y.reshape(self.y.shape))
+        y = jnp.where(self.observed, rows.reshape(self.y.shape), jnp.nan)
+        return Simulation(u, x, y)
 
     def conditional_images(
         self, key: Key[Array, ""], u: Float[Array, " dim"]
@@ -176,15 +182,10 @@ class InverseProblem(eqx.Module):
             raise UserError(
                 "y is NaN or infinite where this problem has data; make a new InverseProblem."
             )
-        values = jnp.ravel(y)
-        return eqx.tree_at(
-            lambda problem: (problem.y, problem.likelihood, problem.density.likelihood),
+        return with_fields(
             self,
-            (
-                jnp.where(self.observed, y, jnp.nan),
-                self.likelihood.with_data(values),
-                self.density.likelihood.with_data(values),
-            ),
+            y=jnp.where(self.observed, y, jnp.nan),
+            likelihood=self.likelihood.with_data(jnp.ravel(y)),
         )
 
     def explain(self) -> str:
@@ -213,21 +214,8 @@ def observe(
     return operator.apply(jnp.asarray(x)) + noise.sample(key, operator.output_shape)
 
 
-def _narrow(prior: GenerativePrior, likelihood: Likelihood) -> LatentDensity:
-    """The density of u by way of the pixels that matter, where the decoder can make them alone."""
-    rows = likelihood.data.pixels_that_matter()
-    narrowed = None if rows is None else prior.narrowed(rows.places)
-    if rows is None or narrowed is None:
-        return LatentDensity(prior, likelihood)
-    return LatentDensity(narrowed, likelihood.at(rows))
-
-
-def _check_kinds(prior: object, operator: object, noise: object) -> None:
-    for name, value, kind in (
-        ("prior", prior, GenerativePrior),
-        ("operator", operator, Operator),
-        ("noise", noise, GaussianNoise),
-    ):
+def _check_kinds(prior: object, operator: object) -> None:
+    for name, value, kind in (("prior", prior, GenerativePrior), ("operator", operator, Operator)):
         if not isinstance(value, kind):
             raise UserError(f"The {name} must be of type {kind.__name__}, not {value!r}.")
 

@@ -19,7 +19,8 @@ from jaxtyping import Float
 
 from latentuq.core.arrays import read_real
 from latentuq.core.errors import UserError
-from latentuq.data.images import existing_file, read_array, read_fits_header
+from latentuq.core.reading import existing_file, explaining, read_path
+from latentuq.data.images import read_array, read_fits_header
 from latentuq.data.observation import Observation, Units
 from latentuq.forward.mask import Mask, is_mask_text, parse_mask
 from latentuq.forward.operator import Operator
@@ -30,6 +31,8 @@ from latentuq.prior.model_file import embedded_models
 
 FORMAT = 1
 """The version of problem files that this package reads and writes."""
+MOST_OPERATORS = 50
+"""More than these in one problem, stacks included, are taken for a mistake."""
 AUTO = "auto"
 """The standard deviation of noise whose level is to be estimated from the data."""
 
@@ -112,22 +115,21 @@ class Specification:
     def read(cls, path: str | Path) -> "Specification":
         """Reads a problem file; the names of files in it are relative to it."""
         path = existing_file(path)
+        with explaining(f"{path} is not TOML"):
+            text = path.read_text(encoding="utf-8")
         try:
-            found = cls.from_toml(path.read_text(encoding="utf-8"), lambda name: path.parent / name)
-        except UnicodeDecodeError as error:
-            raise UserError(f"{path} is not TOML: {error}.") from None
+            found = cls.from_toml(text, lambda name: path.parent / name)
         except UserError as error:
             raise UserError(f"{path}: {error}") from None
-        beside = path.parent / (found.prior or "")
+        beside = read_path(path.parent / (found.prior or ""))
         return dataclasses.replace(found, prior=str(beside)) if beside.is_file() else found
 
     @classmethod
     def from_toml(cls, text: str, find: Find | None = None) -> "Specification":
         """Reads the text of a problem file; `find` is that of `from_dict`."""
-        try:
-            return cls.from_dict(tomllib.loads(text), find)
-        except tomllib.TOMLDecodeError as error:
-            raise UserError(f"This is not TOML: {error}.") from None
+        with explaining("This is not TOML"):
+            table = tomllib.loads(text)
+        return cls.from_dict(table, find)
 
     @classmethod
     def from_dict(cls, table: Table, find: Find | None = None) -> "Specification":
@@ -156,6 +158,10 @@ class Specification:
         operators, noise = table.get("operator"), table.get("noise")
         if not isinstance(operators, list) or not operators or not isinstance(noise, Mapping):
             raise UserError("A problem needs at least one [[operator]] and a [noise] table.")
+        if _count(operators) > MOST_OPERATORS:
+            raise UserError(
+                f"The problem has more than {MOST_OPERATORS} operators: give one matrix instead."
+            )
         if len(noise) != 1 or not set(noise) <= set(_NOISES):
             given = ", ".join(noise) or "none"
             raise UserError(f"The noise is one of {', '.join(_NOISES)}, not {given}.")
@@ -278,6 +284,18 @@ def _numbers(given: Any) -> Any:
     except ValueError:
         return str(given)
     return numbers[0] if len(numbers) == 1 else numbers
+
+
+def _count(operators: Sequence[Any]) -> int:
+    """The number of operators, those within stacks included."""
+    waiting, count = [*operators], 0
+    while waiting:
+        count += 1
+        table = waiting.pop()
+        parts = table.get("parts") if isinstance(table, Mapping) else None
+        for part in parts if isinstance(parts, list) else ():
+            waiting += part if isinstance(part, list) else [part]
+    return count
 
 
 def _check_operator(table: Any, find: Find | None) -> Table:

@@ -14,7 +14,15 @@ from latentuq.inference.membership import responsibilities
 from latentuq.posterior.maps import draw_images
 from latentuq.posterior.posterior import Posterior
 from latentuq.problem.inverse import InverseProblem
-from latentuq.report.content import Comparison, Component, Content, LatentView, ModeCard, Slice
+from latentuq.report.content import (
+    Comparison,
+    Component,
+    Content,
+    LatentView,
+    ModeCard,
+    Overview,
+    Slice,
+)
 
 # Modes that get a card, and the share of the mass from which one does.
 _MOST_CARDS = 6
@@ -90,6 +98,23 @@ def collect(
         search_modes=_places(np.asarray(post.inference.search.modes), shown),
         slices=_slices(post),
     )
+
+
+def collect_overview(
+    post: Posterior, truth: Float[np.ndarray, "height width"] | None = None
+) -> Overview:
+    """The images of the overview alone, for posteriors that have them, with or without a problem.
+
+    Args:
+        post: A posterior with its problem, or with the maps that came with a file.
+        truth: The clean image, where it is known.
+    """
+    images = np.asarray(post.mode_images)
+    if images.ndim != 3:
+        raise UserError(f"An overview needs two-dimensional images, not {images.shape[1:]}.")
+    data = None if post.problem is None else np.asarray(post.problem.y)
+    mean, std = np.asarray(post.mean), np.asarray(post.std)
+    return Overview(data, images[post.map_index], mean, std, truth)
 
 
 def _compare(

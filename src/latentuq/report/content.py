@@ -108,6 +108,19 @@ class Comparison(NamedTuple):
         )
 
 
+class Overview(NamedTuple):
+    """The images that answer the question at first sight; `Content` tells what each is.
+
+    Data are None if they are not known, as in a posterior whose problem is missing.
+    """
+
+    data: Float[np.ndarray, "*data"] | None
+    map_image: Float[np.ndarray, "height width"]
+    mean: Float[np.ndarray, "height width"]
+    std: Float[np.ndarray, "height width"]
+    truth: Float[np.ndarray, "height width"] | None = None
+
+
 class Content(NamedTuple):
     """What a report shows.
 
@@ -144,3 +157,8 @@ class Content(NamedTuple):
     search_values: Float[np.ndarray, " starts"]
     search_modes: Int[np.ndarray, " starts"]
     slices: tuple[Slice, ...]
+
+    @property
+    def overview(self) -> Overview:
+        """The images of the overview."""
+        return Overview(self.data, self.map_image, self.mean, self.std, self.truth)

@@ -14,7 +14,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from latentuq.report.content import Content, Slice
+from latentuq.report.content import Content, Overview, Slice
 from latentuq.report.palette import grey_pixels, heat_pixels, mode_colour
 
 TEXT = 9
@@ -34,27 +34,40 @@ class Panel(NamedTuple):
     note: str = ""
 
 
-def overview_panels(content: Content) -> list[Panel]:
-    """Data (if they are an image), the most probable image, mean, deviation, truth if known."""
-    panels = []
-    if content.data.ndim == 2:
-        low, high = data_range(content.data)
+class NotebookFigure(Figure):
+    """A figure that notebooks show, whether or not they have imported pyplot."""
+
+    def _repr_png_(self) -> bytes:
+        buffer = io.BytesIO()
+        self.savefig(buffer, format="png")
+        return buffer.getvalue()
+
+
+def overview_panels(overview: Overview, brightest: float) -> list[Panel]:
+    """Data (if they are an image), the most probable image, mean, deviation, truth if known.
+
+    Args:
+        overview: The images.
+        brightest: The standard deviation that is shown brightest.
+    """
+    data, panels = overview.data, []
+    if data is not None and data.ndim == 2:
+        low, high = data_range(data)
         note = "" if (low, high) == (0, 1) else true_minus(f"shown from {low:.2g} to {high:.2g}")
-        panels.append(Panel("data", grey_pixels(content.data, low, high), note))
-    high = heat_range(content)
+        panels.append(Panel("data", grey_pixels(data, low, high), note))
     panels += [
-        Panel("most probable", grey_pixels(content.map_image)),
-        Panel("posterior mean", grey_pixels(content.mean)),
-        Panel("standard deviation", heat_pixels(content.std, high), f"0 to {high:.2f}"),
+        Panel("most probable", grey_pixels(overview.map_image)),
+        Panel("posterior mean", grey_pixels(overview.mean)),
+        Panel("standard deviation", heat_pixels(overview.std, brightest), f"0 to {brightest:.2f}"),
     ]
-    if content.truth is not None:
-        panels.append(Panel("truth", grey_pixels(content.truth)))
+    if overview.truth is not None:
+        panels.append(Panel("truth", grey_pixels(overview.truth)))
     return panels
 
 
-def draw_overview(content: Content) -> Any:
+def draw_overview(overview: Overview, brightest: float) -> Any:
     """All panels of the overview in a row."""
-    panels = overview_panels(content)
+    panels = overview_panels(overview, brightest)
     figure, axes = _sheet(1, len(panels), 1.9)
     for axis, panel in zip(axes[0], panels, strict=True):
         _show(axis, panel.pixels, panel.name)
@@ -79,6 +92,16 @@ def draw_modes(content: Content) -> Any:
     return figure
 
 
+def draw_sheet(images: Float[np.ndarray, "n height width"]) -> Any:
+    """Images side by side, in as many rows as they need."""
+    columns = min(len(images), _COLUMNS)
+    rows = [
+        _strip([grey_pixels(each) for each in images[first : first + columns]], columns)
+        for first in range(0, len(images), columns)
+    ]
+    return _stack_rows(rows, columns)
+
+
 def draw_samples(content: Content) -> Any:
     """Clean images, and under each what the instrument would have made of it."""
     kinds = [[grey_pixels(each) for each in content.samples]]
@@ -90,7 +113,11 @@ def draw_samples(content: Content) -> Any:
         for first in range(0, len(content.samples), _COLUMNS)
         for images in kinds
     ]
-    figure, axes = _sheet(len(rows), 1, 0.8, width=0.8 * _COLUMNS)
+    return _stack_rows(rows, _COLUMNS)
+
+
+def _stack_rows(rows: Sequence[np.ndarray], columns: int) -> Any:
+    figure, axes = _sheet(len(rows), 1, 0.8, width=0.8 * columns)
     for axis, row in zip(axes[:, 0], rows, strict=True):
         _show(axis, row)
         axis.set_axis_off()
@@ -217,7 +244,7 @@ def draw_data(content: Content) -> Any:
 
 def draw_gallery(contents: Mapping[str, Content]) -> Any:
     """The overviews of several reports, one below the other."""
-    rows = [overview_panels(content) for content in contents.values()]
+    rows = [overview_panels(each.overview, heat_range(each)) for each in contents.values()]
     figure, axes = _sheet(len(rows), max(map(len, rows)), 1.5)
     for place, (name, panels) in enumerate(zip(contents, rows, strict=True)):
         for axis, panel in zip(axes[place], panels, strict=False):
@@ -227,7 +254,7 @@ def draw_gallery(contents: Mapping[str, Content]) -> Any:
 
 
 FIGURES: dict[str, Callable[[Content], Any]] = {
-    "overview": draw_overview,
+    "overview": lambda content: draw_overview(content.overview, heat_range(content)),
     "modes": draw_modes,
     "samples": draw_samples,
     "components": draw_components,
@@ -279,14 +306,14 @@ def _sheet(
     widths: Sequence[float] | None = None,
 ) -> tuple[Any, Any]:
     size = (width or side * columns, (side + 0.12) * rows)
-    figure = Figure(figsize=size, dpi=_DPI, layout="constrained")
+    figure = NotebookFigure(figsize=size, dpi=_DPI, layout="constrained")
     return figure, figure.subplots(rows, columns, squeeze=False, width_ratios=widths)
 
 
 def make_plot(panels: int = 1) -> tuple[Any, Any]:
     """A figure with axes side by side, without frames."""
     size = (3.8 if panels == 1 else 2.6 * panels, 2.7)
-    figure = Figure(figsize=size, dpi=_DPI, layout="constrained")
+    figure = NotebookFigure(figsize=size, dpi=_DPI, layout="constrained")
     axes = figure.subplots(1, panels)
     for axis in np.atleast_1d(axes):
         axis.tick_params(labelsize=TEXT - 1)

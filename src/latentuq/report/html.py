@@ -12,6 +12,7 @@ from jaxtyping import UInt8
 from PIL import Image
 
 from latentuq.inference.causes import Standing
+from latentuq.inference.verdict import ANSWERS, QUESTIONS
 from latentuq.posterior.posterior import Posterior
 from latentuq.posterior.summary import DOWNWEIGHTED
 from latentuq.report.content import Content
@@ -27,11 +28,6 @@ from latentuq.report.figures import (
 from latentuq.report.palette import grey_pixels, heat_pixels, mode_colour
 
 _SYMBOLS = {Standing.OK: "✓", Standing.BAD: "✗", Standing.UNKNOWN: "?"}
-_QUESTIONS = {
-    "computed": "Is the answer computed well?",
-    "fit": "Do the data fit the model?",
-    "prior": "Has the prior been checked?",
-}
 # Draws from which the spread within a mode is hardly understated.
 _ENOUGH = 12
 
@@ -80,20 +76,30 @@ def wrap(title: str, body: str) -> str:
 
 def picture(pixels: UInt8[np.ndarray, "height width 3"], caption: str = "", text: str = "") -> str:
     """An image with its caption; the browser enlarges its pixels."""
+    note = f"<figcaption>{caption}</figcaption>" if caption else ""
+    image = inline_image(encode_png(pixels), text or caption.replace("<br>", ", "))
+    return f"<figure>{image}{note}</figure>"
+
+
+def encode_png(pixels: UInt8[np.ndarray, "height width 3"]) -> bytes:
+    """Pixels as the bytes of a PNG file."""
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, "PNG", optimize=True)
-    source = base64.b64encode(buffer.getvalue()).decode()
-    alt = html.escape(text or caption.replace("<br>", ", "))
-    image = f'<img src="data:image/png;base64,{source}" alt="{alt}">'
-    note = f"<figcaption>{caption}</figcaption>" if caption else ""
-    return f"<figure>{image}{note}</figure>"
+    return buffer.getvalue()
+
+
+def inline_image(png: bytes, text: str, style: str = "") -> str:
+    """The element of an image that is part of the page; `text` is for those who do not see it."""
+    source = base64.b64encode(png).decode()
+    styled = f' style="{style}"' if style else ""
+    return f'<img src="data:image/png;base64,{source}" alt="{html.escape(text)}"{styled}>'
 
 
 def overview_pictures(content: Content) -> list[str]:
     """The panels of the overview with their captions."""
     return [
         picture(panel.pixels, "<br>".join(filter(None, (panel.name, panel.note))))
-        for panel in overview_panels(content)
+        for panel in overview_panels(content.overview, heat_range(content))
     ]
 
 
@@ -112,16 +118,18 @@ def _overview(content: Content, remarks: Sequence[str]) -> str:
 def _headline(post: Posterior) -> str:
     verdict = post.verdict
     marks = "".join(
-        f'<li class="{mark.standing}"><b>{_QUESTIONS[name]}</b>'
-        f" <em>{_SYMBOLS[mark.standing]} {mark.standing}</em>"
+        f'<li class="{mark.standing}"><b>{QUESTIONS[name]}</b>'
+        f" <em>{_SYMBOLS[mark.standing]} {ANSWERS[mark.standing].lower()}</em>"
         f"<span>{html.escape(mark.sentence)}</span></li>"
         for name, mark in verdict.marks.items()
     )
     items = "".join(f"<li>{html.escape(each)}</li>" for each in verdict.advice)
     advice = f"<p>What to try:</p><ul>{items}</ul>" if items else ""
     return (
-        f'<div class="verdict {verdict.word}"><strong>{verdict.word}</strong>'
-        f'<ul class="marks">{marks}</ul>{advice}</div>'
+        f'<div class="verdict {verdict.word}"><p><strong>{verdict.word}</strong>'
+        f"{html.escape(str(verdict).removeprefix(verdict.word))}</p>"
+        f'<ul class="marks">{marks}</ul>{advice}'
+        f"<p>{html.escape(post.diagnostics.learned)}</p></div>"
     )
 
 
@@ -233,7 +241,7 @@ def _certificate(post: Posterior) -> str:
         for name, mark in post.verdict.marks.items()
     }
     return (
-        f"<p>{html.escape(str(post.verdict))}</p><p>{html.escape(d.course)}</p>"
+        f"<p>{html.escape(d.course)}</p>"
         f"<details><summary>The numbers</summary>{table(marks | numbers)}</details>"
     )
 

@@ -3,6 +3,7 @@
 import html
 from collections.abc import Sequence
 from typing import NamedTuple
+from urllib.parse import quote
 
 from latentuq.inference.verdict import Verdict
 from latentuq.report.content import Content
@@ -26,19 +27,27 @@ class Entry(NamedTuple):
     content: Content
 
 
-def make_index(title: str, introduction: str, entries: Sequence[Entry]) -> str:
-    """The page: data, most probable image, mean, standard deviation, truth and modes of each.
+def make_index(title: str, introduction: str, rows: Sequence[str]) -> str:
+    """The page of several reports.
 
     Args:
         title: The title of the page.
         introduction: The paragraph below it.
-        entries: The reports, in the order of the page.
+        rows: What `make_row` made of each, in the order of the page.
     """
-    rows = "".join(_row(entry) for entry in entries)
-    return wrap(title, f"<p>{html.escape(introduction)}</p>{rows}")
+    return wrap(title, f"<p>{html.escape(introduction)}</p>{''.join(rows)}")
 
 
-def _row(entry: Entry) -> str:
+def make_row_of_failure(name: str, reason: str) -> str:
+    """The row of an image that there is no report on."""
+    return (
+        f'<section class="entry"><h2>{html.escape(name)} <small>failed</small></h2>'
+        f"<p>{html.escape(reason)}</p></section>\n"
+    )
+
+
+def make_row(entry: Entry) -> str:
+    """The row of a report: data, most probable image, mean, deviation, truth and modes."""
     content, name = entry.content, html.escape(entry.name)
     modes = "".join(
         f'<div style="--mode: {mode_colour(place)}">'
@@ -46,7 +55,7 @@ def _row(entry: Entry) -> str:
         for place, card in enumerate(content.cards[:_MOST_MODES])
     )
     return (
-        f'<section class="entry"><h2><a href="{name}/report.html">{name}</a>'
+        f'<section class="entry"><h2><a href="{quote(entry.name)}/report.html">{name}</a>'
         f" <small>{entry.verdict.word}</small></h2>"
         f"<p>{html.escape(entry.summary)}</p>"
         f'<div class="row large">{"".join(overview_pictures(content))}</div>'

@@ -12,6 +12,7 @@ import numpy as np
 from latentuq.core.errors import UserError
 from latentuq.data.observation import Observation
 from latentuq.data.scaling import UNIT
+from latentuq.inference.causes import Standing
 from latentuq.posterior.posterior import Posterior
 from latentuq.problem.units import keeps_units
 from latentuq.report.content import Content
@@ -97,7 +98,10 @@ def write_summary(folder: Path, facts: dict[str, Any]) -> None:
 def summarise(post: Posterior, content: Content) -> dict[str, Any]:
     """The numbers of a report."""
     d = post.diagnostics
+    bad = [each.cause for each in post.verdict.reasons if each.cause.standing is Standing.BAD]
     facts: dict[str, Any] = {
+        "status": post.verdict.word,
+        "reasons": [cause.name for cause in bad],
         "verdict": post.verdict.to_json(),
         "log_evidence": post.log_evidence,
         "log_evidence_error": post.log_evidence_error,
@@ -122,6 +126,9 @@ def summarise(post: Posterior, content: Content) -> dict[str, Any]:
         "new_basin_chance": d.new_basin_chance,
         "reduced_chi_squared": d.reduced_chi_squared,
         "predictive_p_value": d.predictive_p_value,
+        "information": d.information,
+        "variance_left": d.variance_left,
+        "learned": d.learned,
         "forward_equivalents": d.forward_equivalents,
         **post.provenance,
     }

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from latentuq.core.compilation import keep_compiled
 from latentuq.core.errors import UserError
 from latentuq.data.image_sets import ImageSet, make_image_set
 from latentuq.prior.flow import Flow
@@ -83,6 +84,7 @@ def run_training(
     command: str = "",
 ) -> GenerativePrior:
     """Runs or continues a training; see `train_prior`."""
+    keep_compiled()
     checkpoints = checkpoints or Checkpoints(None, {})
     split_key, vae_key, flow_key, error_key, quality_key = jax.random.split(key, 5)
     split = split_images(split_key, images, config)

@@ -1,6 +1,7 @@
 """Any JAX generator as a prior, with a flow fitted to its latents if they are not normal."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +17,26 @@ from latentuq.prior.model_error import make_model_error
 from latentuq.prior.training.config import FitConfig, TrainingConfig
 from latentuq.prior.training.flow import fit_flow
 
+# What the inference does with a generator, besides evaluating it, and what to do if that fails.
+_NEEDED: dict[str, tuple[Callable[[Callable[..., Any]], Callable[..., Any]], str]] = {
+    "be evaluated for many latent vectors at once (jax.vmap)": (
+        lambda fn: lambda u: jax.vmap(fn)(u[None]),
+        "write it with jax.numpy",
+    ),
+    "be differentiated in forward mode (jax.jvp)": (
+        lambda fn: lambda u: jax.jvp(fn, (u,), (u,)),
+        "a derivative of your own must be a jax.custom_jvp, not a jax.custom_vjp",
+    ),
+    "be differentiated in reverse mode (jax.grad)": (
+        lambda fn: jax.grad(lambda u: jnp.sum(fn(u))),
+        "loops must have a fixed number of steps, as jax.lax.scan has",
+    ),
+    "be differentiated twice (jax.hessian)": (
+        lambda fn: jax.hessian(lambda u: jnp.sum(fn(u))),
+        "derivatives of your own must be differentiable too",
+    ),
+}
+
 
 def prior_from(
     decode_fn: Callable[[Float[Array, " dim"]], Float[Array, "*shape"]],
@@ -30,7 +51,8 @@ def prior_from(
     """Wraps a generator whose latent is N(0, I), or whose latent is described by samples.
 
     Args:
-        decode_fn: Any JAX-differentiable callable that maps one latent vector to one image.
+        decode_fn: Any callable that maps one latent vector to one image, and that JAX can
+            differentiate twice, in forward and in reverse mode.
         dim: The size of the latent vector.
         shape: The shape of the image.
         model_error: The generator's error: a standard deviation (scalar or image) or a covariance
@@ -56,6 +78,7 @@ def prior_from(
             f"decode_fn returns {getattr(out, 'shape', out)} for one latent vector of length {dim},"
             f" but shape={shape} was announced."
         )
+    _check_derivatives(decode_fn, out, dim)
     error = make_model_error(model_error, shape)
     fitted = None if latents is None else _fit_to(key, latents, dim, flow, flow_fit)
     return GenerativePrior(
@@ -68,6 +91,21 @@ def prior_from(
         shape=shape,
         card=Card(name=getattr(decode_fn, "__name__", type(decode_fn).__name__)),
     )
+
+
+def _check_derivatives(decode_fn: Callable[..., Any], out: jax.ShapeDtypeStruct, dim: int) -> None:
+    """Refuses a generator that the inference could not differentiate, without evaluating it."""
+    if not jnp.issubdtype(out.dtype, jnp.floating):
+        raise UserError(f"decode_fn must return real numbers, not {out.dtype}.")
+    for what, (transform, way_out) in _NEEDED.items():
+        try:
+            # Lowered, since a missing forward derivative does not show when it is only traced.
+            jax.jit(transform(decode_fn)).lower(jax.ShapeDtypeStruct((dim,), jnp.float32))
+        except Exception as error:
+            reason = (str(error) or type(error).__name__).splitlines()[0]
+            raise UserError(
+                f"decode_fn cannot {what}, which the inference needs: {way_out}. JAX says: {reason}"
+            ) from error
 
 
 def _fit_to(
