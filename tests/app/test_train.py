@@ -20,6 +20,13 @@ def test_a_folder_that_cannot_be_written_is_found_before_training(tmp_path, monk
         train(request, print)
 
 
+def test_a_sheet_that_is_there_is_not_replaced(tmp_path):
+    (tmp_path / "m.png").write_text("a picture")
+    request = TrainingRequest("mnist", tmp_path / "m.safetensors", TrainingConfig(), "m")
+    with pytest.raises(UserError, match=r"m\.png exists; --force"):
+        train(request, print)
+
+
 WAIT = """
 import sys
 from pathlib import Path
@@ -63,10 +70,3 @@ def test_of_two_trainings_to_one_file_one_is_refused(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         train(request, print)
     assert os.listdir(tmp_path) == ["a.npy"]
-
-
-def test_a_sheet_that_is_there_is_not_replaced(tmp_path):
-    (tmp_path / "m.png").write_text("a picture")
-    request = TrainingRequest("mnist", tmp_path / "m.safetensors", TrainingConfig(), "m")
-    with pytest.raises(UserError, match=r"m\.png exists; --force"):
-        train(request, print)

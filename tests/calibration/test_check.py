@@ -16,12 +16,14 @@ from latentuq.inference.causes import Cause
 
 ERROR = 0.2
 SHAPE = (4, 6)
+# Every image has much of this, so that none is too faint to be told from the generator's error.
+PATTERN = np.random.default_rng(4).uniform(0, 6, SHAPE).astype(np.float32)
 WEIGHTS = np.random.default_rng(3).normal(size=(2, *SHAPE)).astype(np.float32)
 IMAGES = 24
 
 
 def linear(error):
-    return lu.prior_from(lambda u: jnp.tensordot(u, WEIGHTS, 1), 2, SHAPE, error)
+    return lu.prior_from(lambda u: PATTERN + jnp.tensordot(u, WEIGHTS, 1), 2, SHAPE, error)
 
 
 @pytest.fixture(scope="module")

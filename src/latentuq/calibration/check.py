@@ -185,7 +185,7 @@ def summarise(
     facts = {
         **dataclasses.asdict(found),
         "why": [reason.sentence for reason in mark.reasons],
-        "advice": [*dict.fromkeys(each for r in mark.reasons for each in r.cause.advice)],
+        "advice": [*dict.fromkeys(each for r in mark.reasons for each in r.advice)],
         "coverage": {
             name: {f"{level:.0%}": _rounded(rate) for level, rate in levels.items()}
             for name, levels in rates.items()
