@@ -12,7 +12,7 @@ from jaxtyping import UInt8
 from PIL import Image
 
 from latentuq.inference.causes import Standing
-from latentuq.inference.verdict import ANSWERS, QUESTIONS
+from latentuq.inference.verdict import ANSWERS, QUESTIONS, show_p_value
 from latentuq.posterior.posterior import Posterior
 from latentuq.posterior.summary import DOWNWEIGHTED
 from latentuq.report.content import Content
@@ -122,7 +122,7 @@ def _headline(post: Posterior) -> str:
     marks = "".join(
         f'<li class="{mark.standing}"><b>{QUESTIONS[name]}</b>'
         f" <em>{_SYMBOLS[mark.standing]} {ANSWERS[mark.standing].lower()}</em>"
-        f"<span>{html.escape(mark.sentence)}</span></li>"
+        f"<span>{html.escape(true_minus(mark.sentence))}</span></li>"
         for name, mark in verdict.marks.items()
     )
     items = "".join(f"<li>{html.escape(each)}</li>" for each in verdict.advice)
@@ -168,7 +168,7 @@ def _cards(content: Content) -> str:
 def _samples(post: Posterior, content: Content) -> str:
     samples = _row([picture(grey_pixels(each), text="sample") for each in content.samples], "tiny")
     text = "<p>Clean images that are consistent with the data, the generator's error included.</p>"
-    check = html.escape(post.verdict.fit.details)
+    check = html.escape(true_minus(post.verdict.fit.details))
     if content.data.ndim != 2:
         return f"{text}{samples}<p>{check}</p>"
     limits = data_range(content.data)
@@ -236,6 +236,8 @@ def _certificate(post: Posterior) -> str:
     }
     if post.problem is not None and post.problem.downweighted:
         numbers["ln evidence"] += f" ({DOWNWEIGHTED})"
+    if d.predictive_p_value is not None:
+        numbers["posterior predictive check"] = f"p-value {show_p_value(d.predictive_p_value)}"
     if d.reduced_chi_squared is not None:
         numbers["χ² per datum, deepest mode"] = f"{d.reduced_chi_squared:.2f}"
     marks = {
