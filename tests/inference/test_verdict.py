@@ -97,7 +97,7 @@ def test_a_reliable_verdict_says_what_was_confirmed_and_what_was_not_checked():
     verdict = judge(FITS)
     assert str(verdict) == (
         "reliable: the computation is confirmed, the data fit the model, and the prior has not been"
-        " checked on images like this one."
+        " checked."
     )
     assert verdict.advice == ()
     assert verdict.details.splitlines()[1:] == [

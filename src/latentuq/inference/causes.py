@@ -195,8 +195,8 @@ class Cause(enum.Enum):
     NOT_COMPARED = (Standing.UNKNOWN, "there are no data that the model was compared with")
     NOT_CHECKED = (
         Standing.UNKNOWN,
-        "the prior has not been checked on images like this one, so nothing is known about whether"
-        " its answers are right",
+        "the prior has not been checked on held-out images, so nothing is known about whether its"
+        " answers are right",
     )
     PRIOR_HOLDS = (
         Standing.OK,

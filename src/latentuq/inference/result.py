@@ -91,8 +91,14 @@ class Diagnostics:
         return (
             f"The data leave {100 * self.variance_left:.0f} % of the prior's variance and tell"
             f" {self.information:.3g} nats: of images that the prior makes, about one in"
-            f" {math.exp(min(self.information, 700)):.2g} remains possible."
+            f" {self._possibilities} remains possible."
         )
+
+    @property
+    def _possibilities(self) -> str:
+        """The exponential of the information, as people write numbers."""
+        decades = (self.information or 0.0) / math.log(10)
+        return f"{10**decades:,.0f}" if decades < 5 else f"10^{decades:.0f}"
 
     @property
     def course(self) -> str:

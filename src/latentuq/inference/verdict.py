@@ -13,7 +13,7 @@ from latentuq.inference.causes import Cause, Standing
 QUESTIONS = {
     "computed": "Is the answer computed well?",
     "fit": "Do the data fit the model?",
-    "prior": "Has the prior been checked on images like this one?",
+    "prior": "Has the prior been checked on held-out images?",
 }
 """What each mark answers."""
 
@@ -22,9 +22,9 @@ ANSWERS = {Standing.OK: "Yes", Standing.BAD: "No", Standing.UNKNOWN: "Not known"
 
 # What a reliable verdict says about the prior; nothing in it says that the picture is right.
 _PRIOR = {
-    Standing.OK: "and the prior did well on images like this one",
-    Standing.UNKNOWN: "and the prior has not been checked on images like this one",
-    Standing.BAD: "but the prior did badly on images like this one",
+    Standing.OK: "and the prior did well on held-out images",
+    Standing.UNKNOWN: "and the prior has not been checked",
+    Standing.BAD: "but the prior did badly on held-out images",
 }
 _UNTIL_THEN = "Until then take the probabilities as a sketch."
 
@@ -101,7 +101,7 @@ class Verdict:
     Attributes:
         computed: Is this the posterior?
         fit: Could the model have made these data?
-        prior: Has the prior been checked on images like these?
+        prior: Has the prior been checked on held-out images, and did it do well?
     """
 
     computed: Mark

@@ -72,7 +72,8 @@ def write_report(
     """
     facts = summarise(post, content)
     facts["units"], facts["notes"] = background.assumed, [*background.notes]
-    provenance = {"units": true_minus(background.assumed)} | _provenance(post)
+    notes = [note for note in (background.assumed, *background.notes) if note]
+    provenance = _provenance(post)
     if (level := background.noise_level) is not None:
         provenance["estimated noise"] = str(level)
         interval = {"low": level.low, "high": level.high, "bound": level.is_bound}
@@ -83,7 +84,7 @@ def write_report(
         name: save_figure(draw(content), figures / f"{name}.png") for name, draw in FIGURES.items()
     }
     post.save(folder / "posterior.nc", samples=background.samples)
-    page = make_page(background.title, post, content, drawn, provenance, background.notes)
+    page = make_page(background.title, post, content, drawn, provenance, notes)
     (folder / "report.html").write_text(page, encoding="utf-8")
     if background.observation is not None and background.observation.header is not None:
         _write_fits(folder, post, background.observation)
