@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import commands
+import latentuq as lu
 import own_files
 
 pytestmark = pytest.mark.slow
@@ -94,3 +95,47 @@ def test_a_noise_of_874_is_asked_about(reconstruct, folder):
     code, _, err = reconstruct("clean.npy", "--noise", "874")
     assert code == 2
     assert "874 times as large as the range" in err
+
+
+def test_a_posterior_that_knows_nothing_is_not_reliable(reconstruct, folder):
+    rng = np.random.default_rng(5)
+    np.save(folder / "lost.npy", own_files.digit() + 9 * rng.normal(size=(28, 28)))
+    code, out, _ = reconstruct(
+        "lost.npy", "--noise", "9", "--budget", "preview", "-o", "lost", "--strict"
+    )
+    assert code == 3
+    facts = facts_of(folder, "lost")
+    assert facts["status"] == "unreliable"
+    assert "NOTHING_LEARNED" in facts["reasons"]
+    assert facts["variance_left"] > 0.9
+    assert "told next to nothing about the image" in out
+
+
+def test_an_inverted_photo_with_a_painted_mask(reconstruct, folder):
+    arguments = ("photo.jpg", "--resize", "crop", "--mask", "mask.png", "--noise", "5%", "--strict")
+    with pytest.warns(UserWarning, match="neither black nor white"):
+        code, out, _ = reconstruct(*arguments, "-o", "photo")
+    assert code == 3
+    assert "looks like a negative" in out
+    assert "latentuq reconstruct --invert" in out
+    with pytest.warns(UserWarning, match="resized from 300x400 to 28x28 pixels, and what was too"):
+        code, out, _ = reconstruct(*arguments, "--invert", "-o", "positive")
+    assert code == 0
+    assert out.count("\nfit: Do the data fit the model? Yes.") == 1
+    y = np.asarray(lu.load_posterior(folder / "positive" / "posterior.nc").problem.y)
+    (place,) = np.where(np.isnan(y).all(axis=0))
+    # The mask hides what lies right of column 230 of 400, of which the middle 300 are kept; a
+    # pixel that it touches is missing.
+    assert place.tolist() == [*range(int((230 - 50) / 300 * 28), 28)]
+
+
+def test_with_a_known_truth_hidden_pixels_are_counted_first(reconstruct, folder):
+    np.save(folder / "truth.npy", own_files.digit())
+    code, _, err = reconstruct(
+        "truth.npy", "--corrupt", "--mask", "columns:14-27", "--noise", "0.1", "-o", "truth"
+    )
+    assert code == 0, err
+    facts = facts_of(folder, "truth")
+    counted = [name for name in facts if name.endswith("inside_90_percent")]
+    assert counted == ["hidden_inside_90_percent", "seen_inside_90_percent"]
+    assert facts["hidden_inside_90_percent"] > 0.8
