@@ -180,7 +180,19 @@ def make_values(cells: Cells) -> dict[str, Any]:
             "{corruption} | " + " | ".join(f"{{{kind}}}" for kind in KINDS),
             (_count(corruption, found) for corruption in CORRUPTIONS),
         ),
+        "factors": "; ".join(_describe_factors(found)),
     }
+
+
+def _describe_factors(found: list[dict[str, Any]]) -> Iterator[str]:
+    """How many wrong scales of each size are missed."""
+    factors = KINDS["wrong scale"].factors
+    for place, factor in enumerate(factors):
+        cells = [
+            c for c in found if c["kind"] == "wrong scale" and c["number"] % len(factors) == place
+        ]
+        change = f"divided by {1 / factor:.0f}" if factor < 1 else f"multiplied by {factor:.0f}"
+        yield f"{change}: {sum(map(is_wrong, cells))} of {len(cells)}"
 
 
 def _describe(kind: str, found: list[dict[str, Any]]) -> dict[str, Any]:
