@@ -16,9 +16,9 @@ def test_there_are_500_problems_of_every_kind_and_corruption():
     problems = [*all_problems()]
     assert len(problems) == len({*problems}) == len(verdicts.make_jobs()) == 500
     counts = collections.Counter(problem.kind for problem in problems)
-    assert counts["sound"] == 4 * KINDS["sound"].problems
-    assert {problem.corruption for problem in problems[:24]} == {*CORRUPTIONS}
-    assert {problem.kind for problem in problems[:24]} == {*KINDS}
+    assert counts["sound"] == 5 * KINDS["sound"].problems
+    assert {problem.corruption for problem in problems[:30]} == {*CORRUPTIONS}
+    assert {problem.kind for problem in problems[:30]} == {*KINDS}
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_an_inverted_problem_shows_white_for_black():
 
 def test_the_page_counts_what_is_wrong():
     def cell(kind, fit, cause, corruption=HALF):
-        row = {"kind": kind, "corruption": corruption, "fit": fit, "computed": "ok"}
+        row = {"kind": kind, "corruption": corruption, "fit": fit, "computed": "ok", "number": 1}
         return row | {"causes": [cause], "seconds": 1.0}
 
     cells = {
@@ -56,12 +56,14 @@ def test_the_page_counts_what_is_wrong():
         "2": cell("sound", "bad", "MISFIT"),
         "3": cell("inverted", "bad", "INVERTED"),
         "4": cell("foreign", "ok", "FITS", "blur 2, noise 0.05"),
+        "5": cell("wrong scale", "ok", "FITS"),
     }
     page = fill_page("verdicts", {"commits": "commit 1", **verdicts.make_values(cells)})
     assert "| sound | 2 | 50.0% | 5% | 0.0% | MISFIT 1 |" in page
     assert "| inverted | 1 | 0.0% | 2% | 0.0% | INVERTED 1 |" in page
     assert "| foreign | 1 | 100.0% | 15% | 0.0% |  |" in page
-    assert f"| {HALF} | 1 of 2 | 0 of 0 | 0 of 1 |" in page
+    assert f"| {HALF} | 1 of 2 | 1 of 1 | 0 of 1 |" in page
+    assert "divided by 2: 0 of 0; divided by 10: 1 of 1; divided by 255: 0 of 0" in page
 
 
 @pytest.mark.slow
