@@ -4,9 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from latentuq.calibration.summary import is_unreliable, verdict_word
 from latentuq.core.cells import Cells, commits
-from studies.pages import rows
+from studies.pages import is_unreliable, rows, verdict_word
 
 
 def make_values(cells: Cells) -> dict[str, Any]:

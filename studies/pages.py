@@ -67,3 +67,13 @@ def save_figure(figure: Any, path: Path) -> None:
     """Saves a figure of a page."""
     with atomic_path(path) as temporary:
         figure.savefig(temporary, dpi=130)
+
+
+def verdict_word(row: dict[str, Any]) -> str:
+    """The word that a row's verdict starts with, which says whether to trust the posterior."""
+    return re.split(r"\W", row.get("verdict", ""), maxsplit=1)[0]
+
+
+def is_unreliable(row: dict[str, Any]) -> bool:
+    """Whether a row's posterior should not be trusted, by its own verdict."""
+    return verdict_word(row) == "unreliable"

@@ -13,13 +13,12 @@ import numpy as np
 
 from latentuq import GenerativePrior, InverseProblem, load_digits, load_prior, solve
 from latentuq.calibration.classifier import load_classifier
-from latentuq.calibration.summary import verdict_word
 from latentuq.core.cells import Cells, Job, job
 from latentuq.data.images import write_image
 from latentuq.posterior.maps import decode_images
 from latentuq.problem.experiments import EXPERIMENTS, make_problem
 from studies.baselines.smc import smc
-from studies.pages import ROOT, rows
+from studies.pages import ROOT, rows, verdict_word
 
 RUNS = 3
 _AGAIN = 7

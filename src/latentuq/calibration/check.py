@@ -13,13 +13,15 @@ from jaxtyping import Array, Float, Key
 from latentuq.calibration.examples import EXAMPLES, save_example
 from latentuq.calibration.measure import (
     DRAWS,
+    Rows,
     Truth,
     corrupted,
+    coverage,
     describe_posterior,
     hidden_pixels,
     measure_draws,
 )
-from latentuq.calibration.summary import Rows, check_uniformity, coverage, is_unreliable
+from latentuq.calibration.statistics import uniformity
 from latentuq.core.cells import job, run_cells
 from latentuq.core.errors import UserError
 from latentuq.forward.mask import parse_mask
@@ -192,8 +194,8 @@ def summarise(
         },
         "coverage_of_each_image": [round(float(each), 4) for each in of_images],
         "crps": round(float(np.mean([row["crps"] for row in rows])), 5),
-        "tarp_p_value": round(check_uniformity(rows).tarp, 4),
-        "unreliable": sum(map(is_unreliable, rows)),
+        "tarp_p_value": round(uniformity(np.array([row["tarp"] for row in rows])), 4),
+        "unreliable": sum(row["verdict"].startswith("unreliable") for row in rows),
         "not_computed_well": sum(row["computed"] != Standing.OK for row in rows),
         **{name: value for name, value in setup.items() if name not in ("first", "corruption")},
     }

@@ -9,8 +9,7 @@ from jaxtyping import Float
 
 from latentuq.calibration.check import Checked, per_image
 from latentuq.calibration.examples import Pixels
-from latentuq.calibration.measure import BINS
-from latentuq.calibration.summary import histogram
+from latentuq.calibration.measure import BINS, histogram
 from latentuq.report.figures import TEXT, make_plot, render_svg
 from latentuq.report.html import inline_plot, picture, table, wrap
 from latentuq.report.palette import MODES, OTHER, grey_pixels
