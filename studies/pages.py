@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from latentuq.core.files import atomic_path
+from latentuq.core.files import atomic_path, write_file
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"
@@ -58,8 +58,7 @@ def _wrapped(part: str) -> str:
 
 def write_page(name: str, path: Path, values: Mapping[str, Any]) -> Path:
     """Writes the page of a template, and returns its path."""
-    with atomic_path(path) as temporary:
-        temporary.write_text(fill_page(name, values))
+    write_file(path, fill_page(name, values))
     return path
 
 

@@ -16,7 +16,7 @@ from latentuq.calibration.check import ROWS, Checked, Plan, check_prior, half_hi
 from latentuq.calibration.examples import draw_sheet, read_examples
 from latentuq.calibration.page import make_page
 from latentuq.core.errors import UserError
-from latentuq.core.files import atomic_path
+from latentuq.core.files import atomic_path, write_file
 from latentuq.data.datasets import PUBLICATIONS, load_dataset
 from latentuq.data.digits import load_digits
 from latentuq.data.image_sets import read_images
@@ -198,12 +198,8 @@ def _write(
     samples = np.asarray(prior.sample(jax.random.key(0), _SAMPLES))
     examples = read_examples(folder, prior.shape[1])
     page = make_page(checked, samples, examples, provenance)
-    for name, text in (
-        ("report.html", page),
-        ("summary.json", json.dumps(checked.facts, indent=1) + "\n"),
-    ):
-        with atomic_path(folder / name) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+    write_file(folder / "report.html", page)
+    write_file(folder / "summary.json", json.dumps(checked.facts, indent=1) + "\n")
 
 
 def write_sheet(path: Path, prior: GenerativePrior, folder: Path) -> None:

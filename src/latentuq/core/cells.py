@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from latentuq.core.errors import UserError
-from latentuq.core.files import atomic_path, make_folder
+from latentuq.core.files import make_folder, write_file
 
 Cells = dict[str, dict[str, Any]]
 """What has been measured, by name."""
@@ -94,8 +94,7 @@ def read_file(path: Path) -> tuple[dict[str, Any], Cells]:
 def write_cells(path: Path, setup: dict[str, Any], cells: Cells) -> None:
     """Writes a file of cells, with one line for each cell."""
     lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(cell)}" for name, cell in cells.items())
-    with atomic_path(path) as temporary:
-        temporary.write_text(f'{{"setup": {json.dumps(setup)},\n"cells": {{\n{lines}\n}}}}\n')
+    write_file(path, f'{{"setup": {json.dumps(setup)},\n"cells": {{\n{lines}\n}}}}\n')
 
 
 @functools.cache
