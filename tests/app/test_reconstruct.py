@@ -11,9 +11,9 @@ from latentuq.app.reconstruct import Request, reconstruct
 from latentuq.cli.flags import PROBLEM_FLAGS
 from latentuq.cli.problem import problem as state
 from latentuq.core.errors import UserError
-from latentuq.data.images import write_image
 from latentuq.prior.model_file import save_prior
 from latentuq.problem.specification import Specification
+from own_files import write_image
 
 SHAPE = (6, 8)
 CLIENT = {
