@@ -5,11 +5,10 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Float
 
 import latentuq
 from latentuq.calibration.check import ROWS, Checked, Plan, check_prior, half_hidden
@@ -69,18 +68,6 @@ class CalibrationRequest:
     command: str = ""
 
 
-class HeldOut(NamedTuple):
-    """Clean images that a prior was not trained on.
-
-    Attributes:
-        images: The images on the prior's scale.
-        observation: The same in the units of their files.
-    """
-
-    images: Float[np.ndarray, "n *shape"]
-    observation: Observation
-
-
 def calibrate(request: CalibrationRequest, on_image: OnImage) -> Checked:
     """Checks a prior on held-out images and writes a report; continues what the folder holds.
 
@@ -90,9 +77,9 @@ def calibrate(request: CalibrationRequest, on_image: OnImage) -> Checked:
     """
     prior = load_prior(request.model)
     found = read_held_out(prior, request.images, request.units)
-    order = np.random.default_rng(request.seed).permutation(len(found.images))
-    images = found.images[order[: request.count]]
-    plan = _make_plan(request, prior, found.observation)
+    order = np.random.default_rng(request.seed).permutation(len(found.raw))
+    images = found.scaling.to_unit(found.raw[order[: request.count]])
+    plan = _make_plan(request, prior, found)
     _prepare(request)
 
     def report(name: str, row: dict[str, Any]) -> None:
@@ -107,8 +94,8 @@ def calibrate(request: CalibrationRequest, on_image: OnImage) -> Checked:
         "model": prior.card.name,
         "model checksum": prior.card.checksum,
         "training": _describe_training(prior),
-        "held-out images": f"{found.observation.name} ({len(images)} of {len(found.images)})",
-        "their units": found.observation.assumed,
+        "held-out images": f"{found.name} ({len(images)} of {len(found.raw)})",
+        "their units": found.assumed,
         "budget": request.budget,
         "seed": str(request.seed),
         "command": request.command,
@@ -128,8 +115,10 @@ def _describe_training(prior: GenerativePrior) -> str:
     return compare_elbos(metrics, math.prod(prior.shape))
 
 
-def read_held_out(prior: GenerativePrior, source: str | None, units: Units) -> HeldOut:
+def read_held_out(prior: GenerativePrior, source: str | None, units: Units) -> Observation:
     """The images of a source, or else those that the model keeps or that its dataset has."""
+    if source is None and units != Units():
+        raise UserError("--scale, --offset and --invert are about --images: give these too.")
     name, raw = _kept_images(prior) if source is None else _read_raw(prior, source, units)
     if raw.shape[1:] != prior.shape:
         raise UserError(
@@ -137,8 +126,7 @@ def read_held_out(prior: GenerativePrior, source: str | None, units: Units) -> H
             f" shape {prior.shape}."
         )
     observation = read_observation(raw, prior.scaling, raw.ndim, units)
-    observation = dataclasses.replace(observation, name=name)
-    return HeldOut(observation.scaling.to_unit(observation.raw), observation)
+    return dataclasses.replace(observation, name=name)
 
 
 def _read_raw(prior: GenerativePrior, source: str, units: Units) -> tuple[str, np.ndarray]:

@@ -33,14 +33,15 @@ FORMAT = 1
 """The version of problem files that this package reads and writes."""
 MOST_OPERATORS = 50
 """More than these in one problem, stacks included, are taken for a mistake."""
+UNITS = ("scale", "offset", "invert")
+"""What tables and flags say about black and white, see `Units`."""
 AUTO = "auto"
 """The standard deviation of noise whose level is to be estimated from the data."""
 
 Table = Mapping[str, Any]
 Find = Callable[[str], Any]
 
-_UNITS = ("scale", "offset", "invert")
-_KNOWN = ("format", "prior", "model_error", "y", *_UNITS, "operator", "noise")
+_KNOWN = ("format", "prior", "model_error", "y", *UNITS, "operator", "noise")
 _NOISES = ("std", "variance", "covariance")
 # Without any operator the image itself is observed, without noise the data are exact.
 _IDENTITY = ({"kind": "gain", "gain": 1.0},)
@@ -92,7 +93,7 @@ class Specification:
         which of the resulting data are missing. Without a flag for the noise there is none.
         """
         given = {name: value for name, value in flags.items() if value is not None}
-        units = {name: given.pop(name) for name in _UNITS if name in given}
+        units = {name: given.pop(name) for name in UNITS if name in given}
         if (path := given.pop("problem", None)) is not None:
             if given:
                 raise UserError(
@@ -168,7 +169,7 @@ class Specification:
         y = table.get("y")
         if y is not None:
             y = _value("y", y, find) if isinstance(y, str) else read_real(y, "y")
-        units = _check_units({name: table[name] for name in _UNITS if name in table})
+        units = _check_units({name: table[name] for name in UNITS if name in table})
         return cls(
             [_check_operator(each, find) for each in operators],
             {name: _value(name, value, find) for name, value in noise.items()},
