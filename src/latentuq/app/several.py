@@ -88,12 +88,8 @@ def reconstruct_all(
 
 
 def _write_index(path: Path, title: str, prior: str, rows: Sequence[str]) -> None:
-    introduction = (
-        f"Reconstructed under the prior {prior}. A name leads to the whole report. Blue-grey pixels"
-        " are missing."
-    )
     make_folder(path.parent)
-    write_file(path, make_index(title, introduction, rows))
+    write_file(path, make_index(title, f"Reconstructed under the prior {prior}.", rows))
 
 
 def _unique(names: Sequence[str]) -> list[str]:

@@ -101,7 +101,7 @@ def overview_pictures(content: Content) -> list[str]:
     """The panels of the overview with their captions."""
     return [
         picture(panel.pixels, "<br>".join(filter(None, (panel.name, panel.note))))
-        for panel in overview_panels(content.overview, heat_range(content))
+        for panel in overview_panels(content, heat_range(content))
     ]
 
 
