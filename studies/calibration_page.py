@@ -9,7 +9,7 @@ import numpy as np
 
 from latentuq import UserError
 from latentuq.calibration.measure import BINS, Rows, coverage, histogram
-from latentuq.core.cells import commits, read_file
+from latentuq.core.cells import read_file
 from latentuq.prior.model_error import LOW_RANK, SIGNAL_DEPENDENT
 from latentuq.problem.experiments import EXPERIMENTS
 from studies.calibration import METHODS, OURS
@@ -24,6 +24,7 @@ from studies.calibration_summary import (
     rank_distance,
     top_class_reliability,
 )
+from studies.commits import commits
 from studies.pages import COLOURS, is_unreliable, rows, save_figure, write_page
 
 _MODEL_ERRORS = ("scalar", "per-pixel", LOW_RANK, SIGNAL_DEPENDENT)

@@ -12,8 +12,8 @@ from jaxtyping import Array, Float, Int, Key
 
 from latentuq import GenerativePrior, UserError, load_dataset, load_prior
 from latentuq.calibration.classifier import KIND, Classifier, init_classifier
-from latentuq.core.cells import commit
 from latentuq.core.tensors import flatten, write_tensors
+from studies.commits import commit
 from studies.pages import ROOT
 
 PATH = ROOT / "src" / "latentuq" / "calibration" / "digits.safetensors"

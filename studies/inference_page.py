@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from latentuq.core.cells import Cells, commits
+from latentuq.core.cells import Cells
+from studies.commits import commits
 from studies.pages import is_unreliable, rows, verdict_word
 
 

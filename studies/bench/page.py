@@ -5,10 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from latentuq.core.cells import Cells, commits
+from latentuq.core.cells import Cells
 from latentuq.problem.experiments import EXPERIMENTS
 from studies.bench.methods import METHODS
 from studies.bench.run import COMPILING
+from studies.commits import commits
 from studies.pages import COLOURS, rows, save_figure, table, verdict_word, write_page
 
 _STAGES = ("search", "fit", "refine", "certify")
