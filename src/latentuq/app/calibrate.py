@@ -93,7 +93,7 @@ def calibrate(request: CalibrationRequest, on_image: OnImage) -> Checked:
     provenance = {
         "model": prior.card.name,
         "model checksum": prior.card.checksum,
-        "training": _describe_training(prior),
+        "training": compare_elbos(prior.card.metrics, math.prod(prior.shape)),
         "held-out images": f"{found.name} ({len(images)} of {len(found.raw)})",
         "their units": found.assumed,
         "budget": request.budget,
@@ -105,14 +105,6 @@ def calibrate(request: CalibrationRequest, on_image: OnImage) -> Checked:
     if request.keep:
         keep_check(request.model, checked.check)
     return checked
-
-
-def _describe_training(prior: GenerativePrior) -> str:
-    """Train against test ELBO in words, where the model tells them."""
-    metrics = prior.card.metrics
-    if not {"train_elbo", "test_elbo"} <= metrics.keys():
-        return "The model does not tell."
-    return compare_elbos(metrics, math.prod(prior.shape))
 
 
 def read_held_out(prior: GenerativePrior, source: str | None, units: Units) -> Observation:

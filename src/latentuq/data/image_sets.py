@@ -93,13 +93,9 @@ def read_images(path: str | os.PathLike[str]) -> ImageSet:
 
 def image_files(folder: Path) -> list[Path]:
     """The images that lie in a folder, in the order of their names."""
-    return sorted(file for file in folder.iterdir() if _is_image(file))
-
-
-def _is_image(file: Path) -> bool:
     # Names with a leading dot are what file managers leave beside the images.
-    hidden = file.name.startswith(".")
-    return image_suffix(file) in IMAGE_SUFFIXES and not hidden and file.is_file()
+    shown = [file for file in folder.iterdir() if not file.name.startswith(".")]
+    return sorted(file for file in shown if image_suffix(file) in IMAGE_SUFFIXES and file.is_file())
 
 
 def _read_folder(folder: Path, files: list[Path]) -> np.ndarray:
