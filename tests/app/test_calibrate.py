@@ -13,6 +13,7 @@ import latentuq as lu
 from conftest import blobs
 from latentuq.app.calibrate import CalibrationRequest, calibrate, read_held_out
 from latentuq.core.errors import UserError
+from latentuq.data.digits import load_digits
 from latentuq.data.observation import Units
 from latentuq.data.scaling import BYTES, UNIT, Scaling
 from latentuq.prior.check import PriorCheck
@@ -130,7 +131,11 @@ def test_images_that_do_not_belong_to_the_prior_are_refused(scaled, tmp_path):
 def test_images_that_training_kept_aside_serve_by_default(tiny_prior):
     found = read_held_out(tiny_prior, None, Units())
     np.testing.assert_array_equal(on_prior_scale(found), tiny_prior.card.held_out)
-    assert read_held_out(load_prior("mnist"), None, Units()).raw.shape == (40, 28, 28)
+    digits = read_held_out(load_prior("mnist"), None, Units())
+    assert digits.raw.shape == (40, 28, 28)
+    # A model of bytes: noise is stated in these, as for an image file of 8 bits.
+    assert (digits.kind, digits.scaling) == ("uint8", BYTES)
+    np.testing.assert_allclose(on_prior_scale(digits), load_digits().images, atol=1e-6)
     with pytest.raises(UserError, match="are about --images: give these too"):
         read_held_out(tiny_prior, None, Units(scale=255.0))
 

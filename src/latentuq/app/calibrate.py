@@ -20,7 +20,7 @@ from latentuq.data.datasets import PUBLICATIONS, load_dataset
 from latentuq.data.digits import load_digits
 from latentuq.data.image_sets import read_images
 from latentuq.data.observation import Observation, Units, read_observation
-from latentuq.data.scaling import BYTES, UNIT
+from latentuq.data.scaling import BYTES, UNIT, Scaling
 from latentuq.prior.generative import GenerativePrior
 from latentuq.prior.model_file import keep_check, load_prior
 from latentuq.prior.training.quality import compare_elbos
@@ -122,33 +122,35 @@ def read_held_out(prior: GenerativePrior, source: str | None, units: Units) -> O
 
 
 def _read_raw(prior: GenerativePrior, source: str, units: Units) -> tuple[str, np.ndarray]:
-    """Images in the units of their files, as bytes if these are bytes."""
-    if source in PUBLICATIONS:
-        return source, load_dataset(source).test_images
     found = read_images(source)
     images, scaling = found.train if found.test is None else found.test, found.scaling
-    raw = scaling.from_unit(images.astype(np.float64))
-    if scaling == BYTES:
-        return source, np.rint(raw).astype(np.uint8)
-    if prior.scaling in (UNIT, BYTES) and scaling != UNIT and units.scale is None:
+    known = {UNIT, BYTES}
+    if prior.scaling in known and scaling not in known and units.scale is None:
         raise UserError(
             f"{source} holds values from {scaling.offset:g} to {scaling.white:g}, but"
             f" {prior.card.name} was trained on images of 8 bits or from 0 to 1: say what white is"
             " with --scale."
         )
-    return source, raw
+    return source, _in_file_units(images, scaling)
 
 
 def _kept_images(prior: GenerativePrior) -> tuple[str, np.ndarray]:
-    card, scaling = prior.card, UNIT if prior.scaling == BYTES else prior.scaling
+    card, data = prior.card, str(prior.card.training.get("data"))
     if card.held_out is not None:
-        return "images that training kept aside", scaling.from_unit(card.held_out)
-    data = str(card.training.get("data"))
-    if data == "mnist":
-        return "the MNIST test digits of the package", load_digits().images
-    if data in PUBLICATIONS:
-        return f"test images of {data}", load_dataset(data).test_images
-    raise UserError(f"The model {card.name} keeps no held-out images: give --images.")
+        name, images = "images that training kept aside", card.held_out
+    elif data == "mnist":
+        name, images = "the MNIST test digits of the package", load_digits().images
+    elif data in PUBLICATIONS:
+        name, images = f"test images of {data}", load_dataset(data).test_images
+    else:
+        raise UserError(f"The model {card.name} keeps no held-out images: give --images.")
+    return name, _in_file_units(images, prior.scaling)
+
+
+def _in_file_units(images: np.ndarray, scaling: Scaling) -> np.ndarray:
+    """Images as their files had them: as bytes if these were bytes."""
+    raw = scaling.from_unit(images.astype(np.float64))
+    return np.rint(raw).astype(np.uint8) if scaling == BYTES else raw
 
 
 def _make_plan(request: CalibrationRequest, prior: GenerativePrior, found: Observation) -> Plan:

@@ -57,11 +57,6 @@ class Observation:
     header: Any | None = None
     scale_is_given: bool = False
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether the file holds whole numbers, so that one is the least difference."""
-        return "int" in self.kind
-
     def show(self, *values: float) -> str:
         """Numbers in the units of the file, such as `98 to 3010 adu`."""
         return f"{' to '.join(f'{value:.6g}' for value in values)} {self.unit}".rstrip()

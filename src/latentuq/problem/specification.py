@@ -383,7 +383,8 @@ def _read_psf(path: Path) -> np.ndarray:
 def _check_noise(highest: float, observation: Observation) -> None:
     """Asks where a noise looks like a share of white although the data are in other units."""
     step = observation.scaling.step
-    least = 1.0 if observation.is_whole else _LEAST_NOISE * step
+    # Whole numbers differ by one at least.
+    least = 1.0 if "int" in observation.kind else _LEAST_NOISE * step
     if step > 1 and 0 < highest < least:
         raise UserError(
             f"The noise of {highest:g} is far too small for {observation.name}, where"
