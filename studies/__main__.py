@@ -11,7 +11,8 @@ import typer
 
 from latentuq import UserError
 from latentuq.cli.flags import seed_option
-from latentuq.core.cells import commits, job, read_cells, read_file, run_cells
+from latentuq.core.cells import job, read_cells, read_file, run_cells
+from studies.commits import commit, commits
 from studies.pages import RESULTS, write_page
 
 MEASURED = {
@@ -61,7 +62,7 @@ def _add_measured(name: str, text: str) -> None:
         path, jobs = RESULTS / f"{name}.json", study.make_jobs()
         if not write:
             chosen = {each: job for each, job in jobs.items() if each.startswith(only)}
-            run_cells(path, study.make_setup(), chosen, _report)
+            run_cells(path, study.make_setup(), chosen, _report, commit=commit())
         cells = read_cells(path)
         if missing := jobs.keys() - cells.keys():
             raise UserError(f"{len(missing)} cells are missing in {path}, so there is no page yet.")
@@ -158,7 +159,9 @@ def memory(
     if not write:
         # One cell, because all of it must be one process.
         jobs = {"series": job(measure, operators, densities, _report)}
-        run_cells(path, {"operators": operators, "densities": densities}, jobs, _report)
+        run_cells(
+            path, {"operators": operators, "densities": densities}, jobs, _report, commit=commit()
+        )
     setup, cells = read_file(path)
     values = {"command": _command(), "commits": commits(cells.values()), **setup}
     typer.echo(f"Wrote {write_page('memory', output / 'memory.md', values | make_values(cells))}")

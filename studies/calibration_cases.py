@@ -22,7 +22,7 @@ from latentuq.calibration.measure import (
     describe_posterior,
     measure_draws,
 )
-from latentuq.core.cells import Cells, commit, job, run_cells
+from latentuq.core.cells import Cells, job, run_cells
 from latentuq.core.compilation import bounded_jit
 from latentuq.core.errors import UserError
 from latentuq.core.files import atomic_path, make_folder
@@ -33,6 +33,7 @@ from latentuq.prior.generative import GenerativePrior
 from latentuq.prior.model_error import LOW_RANK
 from latentuq.problem.experiments import EXPERIMENTS, SHAPE
 from latentuq.problem.inverse import InverseProblem
+from studies.commits import commit
 
 KINDS = ("simulated", "real")
 LOOKED_AT = ((0, 1100), (5000, 5100))
@@ -133,7 +134,7 @@ def run_study(
         return facts | row | _classify(case, draws)
 
     jobs = {str(number): job(measure, number) for number in range(problems)}
-    return run_cells(folder / f"{study.name}.json", setup, jobs, report)
+    return run_cells(folder / f"{study.name}.json", setup, jobs, report, commit=commit())
 
 
 def default_model_error(prior: GenerativePrior, kind: str) -> str:

@@ -8,21 +8,15 @@ from typing import Any
 import numpy as np
 
 from latentuq import UserError
-from latentuq.calibration.measure import BINS
-from latentuq.calibration.statistics import Reliability
-from latentuq.calibration.summary import (
-    Rows,
-    check_uniformity,
-    coverage,
-    histogram,
-    is_unreliable,
-)
-from latentuq.core.cells import commits, read_file
+from latentuq.calibration.measure import BINS, Rows, coverage, histogram
+from latentuq.core.cells import read_file
 from latentuq.prior.model_error import LOW_RANK, SIGNAL_DEPENDENT
 from latentuq.problem.experiments import EXPERIMENTS
 from studies.calibration import METHODS, OURS
 from studies.calibration_cases import KINDS, Study
 from studies.calibration_summary import (
+    Reliability,
+    check_uniformity,
     check_weights,
     class_noise,
     class_reliability,
@@ -30,7 +24,8 @@ from studies.calibration_summary import (
     rank_distance,
     top_class_reliability,
 )
-from studies.pages import COLOURS, rows, save_figure, write_page
+from studies.commits import commits
+from studies.pages import COLOURS, is_unreliable, rows, save_figure, write_page
 
 _MODEL_ERRORS = ("scalar", "per-pixel", LOW_RANK, SIGNAL_DEPENDENT)
 # Weights of modes this far from 0 and 1 are shown by themselves.

@@ -1,10 +1,84 @@
 """What only the page of the calibration study says: classes, weights of modes, ranks."""
 
-import numpy as np
+from typing import NamedTuple
 
-from latentuq.calibration.measure import BINS
-from latentuq.calibration.statistics import Reliability, reliability
-from latentuq.calibration.summary import Rows, histogram
+import numpy as np
+from jaxtyping import Float, Int
+
+from latentuq.calibration.measure import BINS, Rows, histogram
+from latentuq.calibration.statistics import uniformity
+
+
+class Uniformity(NamedTuple):
+    """P-values of what should be uniform, each corrected for their number.
+
+    Attributes:
+        ranks: The p-value of each latent dimension; there are none where the truth has no u.
+        tarp: The p-value of the TARP ranks in image space.
+    """
+
+    ranks: Float[np.ndarray, " dim"]
+    tarp: float
+
+    @property
+    def least(self) -> float:
+        """The smallest of all p-values."""
+        return float(np.min([*self.ranks, self.tarp]))
+
+
+def check_uniformity(rows: Rows) -> Uniformity:
+    """Kolmogorov-Smirnov tests of all ranks, with Holm's correction."""
+    columns = np.array([row["ranks"] for row in rows if "ranks" in row])
+    p_values = [uniformity(column) for column in columns.T]
+    p_values.append(uniformity(np.array([row["tarp"] for row in rows])))
+    adjusted = corrected(np.array(p_values))
+    return Uniformity(adjusted[:-1], float(adjusted[-1]))
+
+
+def corrected(p_values: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    """Holm's correction: p-values of which none below a level happens that rarely by chance."""
+    p_values = np.asarray(p_values, float)
+    order = np.argsort(p_values)
+    scaled = p_values[order] * (len(p_values) - np.arange(len(p_values)))
+    result = np.empty_like(p_values)
+    result[order] = np.minimum(np.maximum.accumulate(scaled), 1)
+    return result
+
+
+class Reliability(NamedTuple):
+    """Stated against observed probabilities, bin by bin.
+
+    Attributes:
+        stated: The mean stated probability of each bin.
+        observed: The fraction of the bin's events that happened.
+        counts: The number of events in each bin.
+        error: The expected calibration error, which is the mean gap weighted by counts.
+    """
+
+    stated: Float[np.ndarray, " bins"]
+    observed: Float[np.ndarray, " bins"]
+    counts: Int[np.ndarray, " bins"]
+    error: float
+
+
+def reliability(
+    stated: Float[np.ndarray, " n"], happened: Float[np.ndarray, " n"], bins: int = 10
+) -> Reliability:
+    """Compares stated probabilities with what happened, in bins of equal width.
+
+    Args:
+        stated: The stated probabilities.
+        happened: 1 where the event happened, 0 where not, or the probability that it did.
+        bins: The number of bins; empty ones are left out.
+    """
+    stated, happened = np.asarray(stated, float), np.asarray(happened, float)
+    place = np.minimum((stated * bins).astype(int), bins - 1)
+    counts = np.bincount(place, minlength=bins)
+    used = counts > 0
+    mean_stated = np.bincount(place, stated, bins)[used] / counts[used]
+    observed = np.bincount(place, happened, bins)[used] / counts[used]
+    error = np.sum(counts[used] * np.abs(mean_stated - observed)) / max(counts.sum(), 1)
+    return Reliability(mean_stated, observed, counts[used], float(error))
 
 
 def class_reliability(rows: Rows) -> Reliability:

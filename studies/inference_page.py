@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from latentuq.calibration.summary import is_unreliable, verdict_word
-from latentuq.core.cells import Cells, commits
-from studies.pages import rows
+from latentuq.core.cells import Cells
+from studies.commits import commits
+from studies.pages import is_unreliable, rows, verdict_word
 
 
 def make_values(cells: Cells) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from latentuq.core.files import atomic_path
+from latentuq.core.files import atomic_path, write_file
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"
@@ -58,8 +58,7 @@ def _wrapped(part: str) -> str:
 
 def write_page(name: str, path: Path, values: Mapping[str, Any]) -> Path:
     """Writes the page of a template, and returns its path."""
-    with atomic_path(path) as temporary:
-        temporary.write_text(fill_page(name, values))
+    write_file(path, fill_page(name, values))
     return path
 
 
@@ -67,3 +66,13 @@ def save_figure(figure: Any, path: Path) -> None:
     """Saves a figure of a page."""
     with atomic_path(path) as temporary:
         figure.savefig(temporary, dpi=130)
+
+
+def verdict_word(row: dict[str, Any]) -> str:
+    """The word that a row's verdict starts with, which says whether to trust the posterior."""
+    return re.split(r"\W", row.get("verdict", ""), maxsplit=1)[0]
+
+
+def is_unreliable(row: dict[str, Any]) -> bool:
+    """Whether a row's posterior should not be trusted, by its own verdict."""
+    return verdict_word(row) == "unreliable"

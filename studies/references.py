@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from latentuq import GenerativePrior, InverseProblem, UserError, load_digits, load_prior
-from latentuq.core.cells import Cells, Job, commit, commits, job
+from latentuq.core.cells import Cells, Job, job
 from latentuq.core.tensors import read_tensors, write_tensors
 from latentuq.inference.importance import importance_sample, khat_threshold
 from latentuq.inference.mixture import Defensive
@@ -24,6 +24,7 @@ from studies.baselines.result import pool_evidence
 from studies.baselines.smc import Pass, Size, plan_smc, smc
 from studies.bench.sharpening import SHARPENING as FITTING
 from studies.bench.sharpening import fit_proposal
+from studies.commits import commit, commits
 from studies.pages import RESULTS, rows
 
 DRAWS = RESULTS / "references.safetensors"

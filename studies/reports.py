@@ -10,16 +10,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from PIL import Image
 
 from latentuq import GenerativePrior, InverseProblem, load_digits, load_prior, solve
 from latentuq.calibration.classifier import load_classifier
-from latentuq.calibration.summary import verdict_word
 from latentuq.core.cells import Cells, Job, job
-from latentuq.data.images import write_image
 from latentuq.posterior.maps import decode_images
 from latentuq.problem.experiments import EXPERIMENTS, make_problem
 from studies.baselines.smc import smc
-from studies.pages import ROOT, rows
+from studies.pages import ROOT, rows, verdict_word
 
 RUNS = 3
 _AGAIN = 7
@@ -93,8 +92,8 @@ def measure_stages(name: str) -> dict[str, Any]:
         Seconds of each stage at first, and medians of the later runs.
     """
     with tempfile.TemporaryDirectory() as folder:
-        image = np.asarray(load_digits().digit(EXPERIMENTS[name].image))
-        write_image(Path(folder) / "digit.png", image)
+        image = 255 * np.asarray(load_digits().digit(EXPERIMENTS[name].image))
+        Image.fromarray(np.rint(image).astype(np.uint8)).save(Path(folder) / "digit.png")
         found = []
         for _ in range(1 + _AGAIN):
             done = subprocess.run(

@@ -16,6 +16,16 @@ NOISE = 60.0
 """Standard deviation of the noise in counts."""
 
 
+def write_image(path: Path, image: np.ndarray) -> None:
+    """Writes an array as the kind of file that its name tells; floats are white at 1 in PNG."""
+    if path.suffix == ".npy":
+        np.save(path, image)
+        return
+    if path.suffix == ".png" and image.dtype.kind == "f":
+        image = np.rint(255 * np.clip(image, 0, 1)).astype(np.uint8)
+    Image.fromarray(image.astype(np.float32) if image.dtype.kind == "f" else image).save(path)
+
+
 def digit() -> np.ndarray:
     """A clean digit, black at 0 and white at 1."""
     return np.asarray(load_digits().digit(6), np.float64)

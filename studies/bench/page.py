@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from latentuq.calibration.summary import verdict_word
-from latentuq.core.cells import Cells, commits
+from latentuq.core.cells import Cells
 from latentuq.problem.experiments import EXPERIMENTS
 from studies.bench.methods import METHODS
 from studies.bench.run import COMPILING
-from studies.pages import COLOURS, rows, save_figure, table, write_page
+from studies.commits import commits
+from studies.pages import COLOURS, rows, save_figure, table, verdict_word, write_page
 
 _STAGES = ("search", "fit", "refine", "certify")
 _MARKERS = "o^sDv<>Pp*hX+x12|_34"

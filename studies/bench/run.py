@@ -20,6 +20,7 @@ from latentuq.problem.experiments import EXPERIMENTS, make_problem
 from studies.bench.methods import DRAWS, METHODS, Task
 from studies.bench.scaling import scaling_jobs
 from studies.bench.sharpening import SHARPENING, Masses, mode_masses
+from studies.commits import commit
 from studies.references import MODEL_ERROR, Reference
 
 COMPILING = "compiling"
@@ -103,7 +104,7 @@ def run_bench(
                     jobs[f"{method} {corruption} {repeat}"] = job(measured, *run)
     if plan.scaling:
         jobs |= scaling_jobs(prior)
-    return run_cells(path, setup, jobs, report)
+    return run_cells(path, setup, jobs, report, commit=commit())
 
 
 def compile_ours(prior: GenerativePrior, corruption: str, seed: int) -> tuple[Posterior, float]:

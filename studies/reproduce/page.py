@@ -12,10 +12,11 @@ from typing import Any
 import matplotlib
 import numpy as np
 
-from latentuq.core.cells import Cells, commits
+from latentuq.core.cells import Cells
 from latentuq.core.files import atomic_path
 from latentuq.data.digits import load_digits
 from latentuq.problem.experiments import EXPERIMENTS
+from studies.commits import commits
 from studies.pages import fill_page, rows
 from studies.reproduce import fit_claims, posterior_claims
 from studies.reproduce.figures import FIGURES, STYLE

@@ -18,6 +18,7 @@ from latentuq.problem.inverse import InverseProblem
 from studies.baselines.adam import SHORT_STEPS, STEPS
 from studies.baselines.schedule import staged_rates
 from studies.baselines.svi import FAST, PAPER, Family, Settings
+from studies.commits import commit
 from studies.exact import exact_posterior, linear_prior
 from studies.reproduce import gaussians, posteriors, variational
 from studies.reproduce.gaussians import Gaussian, gaussian_kl, read_gaussian
@@ -77,7 +78,7 @@ def reproduce(
         The path of the page.
     """
     plan = Plan(load_models(), seed)
-    cells = run_cells(output / "paper.json", plan.setup, make_jobs(plan), report)
+    cells = run_cells(output / "paper.json", plan.setup, make_jobs(plan), report, commit=commit())
     return write_page(cells, plan, output, command)
 
 

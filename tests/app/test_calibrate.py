@@ -9,9 +9,11 @@ import pytest
 from PIL import Image
 
 import commands
+import latentuq as lu
 from conftest import blobs
 from latentuq.app.calibrate import CalibrationRequest, calibrate, read_held_out
 from latentuq.core.errors import UserError
+from latentuq.data.digits import load_digits
 from latentuq.data.observation import Units
 from latentuq.data.scaling import BYTES, UNIT, Scaling
 from latentuq.prior.check import PriorCheck
@@ -78,6 +80,10 @@ def test_from_images_to_a_checked_prior_to_a_report(tmp_path, monkeypatch, capsy
     assert f"{facts['hidden_inside_90_percent']:.1%} of the hidden pixels and" in page
 
 
+def on_prior_scale(found):
+    return found.scaling.to_unit(found.raw)
+
+
 @pytest.fixture
 def scaled(tiny_prior):
     """The tiny prior with another scaling, and no held-out images."""
@@ -102,8 +108,8 @@ def test_images_are_scaled_as_those_of_training_were(scaled, tmp_path, trained, 
     raw[0, 0, 0] = 0  # Sets of one value are refused.
     np.save(tmp_path / "x.npy", raw)
     found = read_held_out(scaled(trained), str(tmp_path / "x.npy"), Units())
-    assert found.images[1, 0, 0] == pytest.approx(first, abs=1e-5)
-    assert found.observation.scaling == (units or trained)
+    assert on_prior_scale(found)[1, 0, 0] == pytest.approx(first, abs=1e-5)
+    assert found.scaling == (units or trained)
 
 
 def test_images_that_do_not_belong_to_the_prior_are_refused(scaled, tmp_path):
@@ -112,8 +118,9 @@ def test_images_that_do_not_belong_to_the_prior_are_refused(scaled, tmp_path):
     with pytest.raises(UserError, match="values from 0 to 900, but tiny was trained on images of"):
         read_held_out(prior, str(tmp_path / "x.npy"), Units())
     found = read_held_out(prior, str(tmp_path / "x.npy"), Units(scale=900.0, invert=True))
-    assert (found.images.max(), found.images.min()) == pytest.approx((1, 0))
-    assert found.images[0, 0, 0] == pytest.approx(1)
+    images = on_prior_scale(found)
+    assert (images.max(), images.min()) == pytest.approx((1, 0))
+    assert images[0, 0, 0] == pytest.approx(1)
     np.save(tmp_path / "y.npy", np.random.default_rng(0).uniform(size=(6, 3, 3)))
     with pytest.raises(UserError, match=r"have shape \(3, 3\), but those of tiny"):
         read_held_out(prior, str(tmp_path / "y.npy"), Units())
@@ -123,8 +130,34 @@ def test_images_that_do_not_belong_to_the_prior_are_refused(scaled, tmp_path):
 
 def test_images_that_training_kept_aside_serve_by_default(tiny_prior):
     found = read_held_out(tiny_prior, None, Units())
-    np.testing.assert_array_equal(found.images, tiny_prior.card.held_out)
-    assert read_held_out(load_prior("mnist"), None, Units()).images.shape == (40, 28, 28)
+    np.testing.assert_array_equal(on_prior_scale(found), tiny_prior.card.held_out)
+    digits = read_held_out(load_prior("mnist"), None, Units())
+    assert digits.raw.shape == (40, 28, 28)
+    # A model of bytes: noise is stated in these, as for an image file of 8 bits.
+    assert (digits.kind, digits.scaling) == ("uint8", BYTES)
+    np.testing.assert_allclose(on_prior_scale(digits), load_digits().images, atol=1e-6)
+    with pytest.raises(UserError, match="are about --images: give these too"):
+        read_held_out(tiny_prior, None, Units(scale=255.0))
+
+
+def test_the_units_of_a_problem_file_are_not_those_of_held_out_images(
+    tiny_prior, tmp_path, monkeypatch, capsys
+):
+    """A problem that latentuq wrote is stated on the prior's scale: its file has scale = 1."""
+    asked = []
+    monkeypatch.setattr(
+        "latentuq.app.calibrate.calibrate", lambda request, _: asked.append(request)
+    )
+    monkeypatch.setattr("latentuq.cli.calibrate.print_check", lambda checked: None)
+    problem = lu.InverseProblem(tiny_prior, lu.Gain(2.0), lu.GaussianNoise(0.1), np.zeros(SHAPE))
+    lu.save_problem(problem, tmp_path / "p.toml")
+    code, _, err = commands.call(
+        monkeypatch, capsys, tmp_path, "calibrate", "--problem", "p.toml", "--invert"
+    )
+    assert code == 0, err
+    assert asked[0].units == Units(invert=True)
+    assert asked[0].specification.noise == {"std": pytest.approx(0.1)}
+    assert asked[0].corruption == "--problem p.toml"
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path, tiny_prior):

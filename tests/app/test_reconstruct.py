@@ -11,22 +11,14 @@ from latentuq.app.reconstruct import Request, reconstruct
 from latentuq.cli.flags import PROBLEM_FLAGS
 from latentuq.cli.problem import problem as state
 from latentuq.core.errors import UserError
-from latentuq.data.images import write_image
-from latentuq.prior.model_file import save_prior
 from latentuq.problem.specification import Specification
+from own_files import write_image
 
 SHAPE = (6, 8)
 CLIENT = {
     "operator": [{"kind": "mask", "mask": "columns:4-7"}],
     "noise": {"std": 0.1},
 }
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory, tiny_prior):
-    path = tmp_path_factory.mktemp("model") / "tiny.safetensors"
-    save_prior(path, tiny_prior)
-    return str(path)
 
 
 @pytest.fixture

@@ -11,17 +11,9 @@ from latentuq.app import several
 from latentuq.app.reconstruct import Request
 from latentuq.app.several import find_images, folder_name, reconstruct_all
 from latentuq.core.errors import UserError
-from latentuq.prior.model_file import save_prior
 from latentuq.problem.specification import Specification
 
 STATED = {"operator": [{"kind": "mask", "mask": "columns:4-7"}], "noise": {"std": 0.1}}
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory, tiny_prior):
-    path = tmp_path_factory.mktemp("model") / "tiny.safetensors"
-    save_prior(path, tiny_prior)
-    return str(path)
 
 
 @pytest.fixture

@@ -4,12 +4,10 @@ from scipy import stats
 
 from latentuq.calibration.statistics import (
     clustered_rate,
-    corrected,
     covered,
     crps,
     energy_score,
     ranks,
-    reliability,
     tarp_rank,
     uniformity,
 )
@@ -52,11 +50,6 @@ def test_tarp_sees_draws_that_are_off_in_one_direction(generator):
     assert uniformity(np.array([rank(np.array([1, 0, 0])) for _ in range(500)])) < 1e-4
 
 
-def test_holm_correction():
-    np.testing.assert_allclose(corrected(np.array([0.01, 0.04, 0.03])), [0.03, 0.06, 0.06])
-    np.testing.assert_allclose(corrected(np.array([0.5, 0.9])), [1, 1])
-
-
 def test_coverage_counts_the_central_interval():
     np.testing.assert_array_equal(
         covered(np.array([0.04, 0.06, 0.5, 0.96]), 0.9), [False, True, True, False]
@@ -87,11 +80,3 @@ def test_the_energy_score_prefers_the_truth_s_own_distribution(generator):
     }
     assert scores[1.0] < scores[0.5]
     assert scores[1.0] < scores[2.0]
-
-
-def test_reliability(generator):
-    stated = generator.uniform(size=20000)
-    happened = generator.uniform(size=20000) < stated
-    assert reliability(stated, happened).error < 0.02
-    assert reliability(np.full(100, 0.8), np.arange(100) < 50).error == pytest.approx(0.3)
-    assert reliability(stated, happened).counts.sum() == 20000

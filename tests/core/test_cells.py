@@ -1,11 +1,10 @@
 """Results that grow cell by cell and know what they were measured with."""
 
 import json
-from pathlib import Path
 
 import pytest
 
-from latentuq.core.cells import commit, commits, read_cells, read_file, run_cells
+from latentuq.core.cells import read_cells, read_file, run_cells
 from latentuq.core.errors import UserError
 
 SETUP = {"seed": 0, "widths": (1, 2)}
@@ -33,8 +32,8 @@ def test_what_has_been_measured_is_not_measured_again(tmp_path):
 
 def test_a_cell_is_stamped_unless_it_says_so_itself(tmp_path):
     jobs = {"a": lambda _: {}, "b": lambda _: {"seconds": 7.0, "commit": "old"}}
-    cells = run_cells(tmp_path / "cells.json", SETUP, jobs)
-    assert cells["a"] == {"seconds": pytest.approx(0, abs=1), "commit": commit()}
+    cells = run_cells(tmp_path / "cells.json", SETUP, jobs, commit="new")
+    assert cells["a"] == {"seconds": pytest.approx(0, abs=1), "commit": "new"}
     assert cells["b"] == {"seconds": 7.0, "commit": "old"}
 
 
@@ -72,20 +71,3 @@ def test_other_files_are_refused(tmp_path, text):
     path.write_text(text)
     with pytest.raises(UserError, match="is not a file of saved results"):
         read_cells(path)
-
-
-def test_commits_in_words():
-    assert commits([{"commit": "b1"}, {"commit": "a0"}, {"commit": "b1"}]) == "commits a0, b1"
-    assert commits([{}]) == "commit unknown"
-
-
-def test_the_commit_is_that_of_this_checkout():
-    if (Path(__file__).parents[2] / ".git").exists():
-        assert commit() != "unknown"
-
-
-def test_the_commit_is_unknown_without_git(monkeypatch):
-    monkeypatch.setenv("PATH", "")
-    commit.cache_clear()
-    assert commit() == "unknown"
-    commit.cache_clear()

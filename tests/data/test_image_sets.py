@@ -11,8 +11,8 @@ from latentuq.core.reading import VARIABLE
 from latentuq.data import image_sets
 from latentuq.data.datasets import load_dataset
 from latentuq.data.image_sets import read_images
-from latentuq.data.images import write_image
 from latentuq.data.scaling import Scaling
+from own_files import write_image
 
 RNG = np.random.default_rng(2)
 BYTES = RNG.integers(0, 256, (48, 5, 7), np.uint8)

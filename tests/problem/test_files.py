@@ -11,7 +11,6 @@ from example_operators import example_operators, unbound_operators
 from latentuq import prior_from
 from latentuq.core.errors import UserError
 from latentuq.core.toml_text import format_value
-from latentuq.data.images import write_image
 from latentuq.data.scaling import Scaling
 from latentuq.forward.blur import Blur
 from latentuq.forward.downsample import Downsample
@@ -31,6 +30,7 @@ from latentuq.problem import files as problem_file
 from latentuq.problem.files import load_problem, save_problem
 from latentuq.problem.inverse import InverseProblem
 from latentuq.problem.specification import Specification
+from own_files import write_image
 
 SHAPE = (8, 6)
 EXAMPLES = example_operators(SHAPE)

@@ -11,7 +11,6 @@ import pytest
 from example_operators import example_operators
 from latentuq import prior_from
 from latentuq.core.errors import UserError
-from latentuq.data.images import write_image
 from latentuq.data.observation import Observation, Units
 from latentuq.data.scaling import Scaling
 from latentuq.forward.blur import Blur
@@ -21,6 +20,7 @@ from latentuq.likelihood.noise import GaussianNoise
 from latentuq.problem.files import save_problem
 from latentuq.problem.inverse import InverseProblem
 from latentuq.problem.specification import MOST_OPERATORS, Specification
+from own_files import write_image
 
 SHAPE = (8, 6)
 PLAIN = Observation("y.npy", np.zeros(SHAPE))

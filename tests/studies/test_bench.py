@@ -4,7 +4,6 @@ import pytest
 
 import latentuq as lu
 from densities import two_gaussians
-from latentuq.calibration.summary import is_unreliable, verdict_word
 from latentuq.core.cells import read_file
 from latentuq.core.errors import UserError
 from latentuq.problem.experiments import EXPERIMENTS, make_problem
@@ -15,6 +14,7 @@ from studies.bench.page import _MARKERS, write_bench
 from studies.bench.run import Plan, Truth, compare_draws, run_bench
 from studies.bench.scaling import measure_machine, scaling_jobs
 from studies.bench.sharpening import Masses, mode_masses
+from studies.pages import is_unreliable, verdict_word
 from studies.references import DRAWS, Reference, read_references
 
 pytestmark = pytest.mark.slow

@@ -7,8 +7,7 @@ import pytest
 
 import latentuq as lu
 from latentuq.calibration.classifier import load_classifier
-from latentuq.calibration.measure import corrupted
-from latentuq.calibration.summary import coverage, is_unreliable
+from latentuq.calibration.measure import corrupted, coverage
 from latentuq.core.errors import UserError
 from latentuq.data.digits import load_digits
 from studies.calibration_cases import (
@@ -18,6 +17,7 @@ from studies.calibration_cases import (
     run_study,
     unseen_images,
 )
+from studies.pages import is_unreliable
 
 
 @pytest.fixture(scope="module")

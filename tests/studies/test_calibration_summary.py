@@ -6,8 +6,10 @@ from latentuq.calibration.statistics import uniformity
 from studies.calibration_summary import (
     check_weights,
     class_noise,
+    corrected,
     mode_reliability,
     rank_distance,
+    reliability,
     top_class_reliability,
 )
 
@@ -67,3 +69,16 @@ def test_doubtful_weights_are_looked_at_by_themselves(generator):
 def test_distance_of_ranks_from_uniform():
     assert rank_distance([{"pit": [3] * BINS}]) == pytest.approx(0)
     assert rank_distance([{"pit": [6] + [0] * (BINS - 1)}]) == pytest.approx(1 - 1 / BINS)
+
+
+def test_holm_correction():
+    np.testing.assert_allclose(corrected(np.array([0.01, 0.04, 0.03])), [0.03, 0.06, 0.06])
+    np.testing.assert_allclose(corrected(np.array([0.5, 0.9])), [1, 1])
+
+
+def test_reliability(generator):
+    stated = generator.uniform(size=20000)
+    happened = generator.uniform(size=20000) < stated
+    assert reliability(stated, happened).error < 0.02
+    assert reliability(np.full(100, 0.8), np.arange(100) < 50).error == pytest.approx(0.3)
+    assert reliability(stated, happened).counts.sum() == 20000

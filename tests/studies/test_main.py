@@ -8,9 +8,10 @@ import sys
 import pytest
 
 import commands
-from latentuq.core.cells import commits, read_cells
+from latentuq.core.cells import read_cells
 from studies import inference, priors, references, reports
 from studies.__main__ import MEASURED, main
+from studies.commits import commits
 from studies.pages import RESULTS, ROOT, fill_page, rows
 
 

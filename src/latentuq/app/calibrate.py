@@ -5,23 +5,22 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Float
 
 import latentuq
 from latentuq.calibration.check import ROWS, Checked, Plan, check_prior, half_hidden
 from latentuq.calibration.examples import draw_sheet, read_examples
 from latentuq.calibration.page import make_page
 from latentuq.core.errors import UserError
-from latentuq.core.files import atomic_path
+from latentuq.core.files import atomic_path, write_file
 from latentuq.data.datasets import PUBLICATIONS, load_dataset
 from latentuq.data.digits import load_digits
 from latentuq.data.image_sets import read_images
 from latentuq.data.observation import Observation, Units, read_observation
-from latentuq.data.scaling import BYTES, UNIT
+from latentuq.data.scaling import BYTES, UNIT, Scaling
 from latentuq.prior.generative import GenerativePrior
 from latentuq.prior.model_file import keep_check, load_prior
 from latentuq.prior.training.quality import compare_elbos
@@ -69,18 +68,6 @@ class CalibrationRequest:
     command: str = ""
 
 
-class HeldOut(NamedTuple):
-    """Clean images that a prior was not trained on.
-
-    Attributes:
-        images: The images on the prior's scale.
-        observation: The same in the units of their files.
-    """
-
-    images: Float[np.ndarray, "n *shape"]
-    observation: Observation
-
-
 def calibrate(request: CalibrationRequest, on_image: OnImage) -> Checked:
     """Checks a prior on held-out images and writes a report; continues what the folder holds.
 
@@ -90,9 +77,9 @@ def calibrate(request: CalibrationRequest, on_image: OnImage) -> Checked:
     """
     prior = load_prior(request.model)
     found = read_held_out(prior, request.images, request.units)
-    order = np.random.default_rng(request.seed).permutation(len(found.images))
-    images = found.images[order[: request.count]]
-    plan = _make_plan(request, prior, found.observation)
+    order = np.random.default_rng(request.seed).permutation(len(found.raw))
+    images = found.scaling.to_unit(found.raw[order[: request.count]])
+    plan = _make_plan(request, prior, found)
     _prepare(request)
 
     def report(name: str, row: dict[str, Any]) -> None:
@@ -106,9 +93,9 @@ def calibrate(request: CalibrationRequest, on_image: OnImage) -> Checked:
     provenance = {
         "model": prior.card.name,
         "model checksum": prior.card.checksum,
-        "training": _describe_training(prior),
-        "held-out images": f"{found.observation.name} ({len(images)} of {len(found.images)})",
-        "their units": found.observation.assumed,
+        "training": compare_elbos(prior.card.metrics, math.prod(prior.shape)),
+        "held-out images": f"{found.name} ({len(images)} of {len(found.raw)})",
+        "their units": found.assumed,
         "budget": request.budget,
         "seed": str(request.seed),
         "command": request.command,
@@ -120,16 +107,10 @@ def calibrate(request: CalibrationRequest, on_image: OnImage) -> Checked:
     return checked
 
 
-def _describe_training(prior: GenerativePrior) -> str:
-    """Train against test ELBO in words, where the model tells them."""
-    metrics = prior.card.metrics
-    if not {"train_elbo", "test_elbo"} <= metrics.keys():
-        return "The model does not tell."
-    return compare_elbos(metrics, math.prod(prior.shape))
-
-
-def read_held_out(prior: GenerativePrior, source: str | None, units: Units) -> HeldOut:
+def read_held_out(prior: GenerativePrior, source: str | None, units: Units) -> Observation:
     """The images of a source, or else those that the model keeps or that its dataset has."""
+    if source is None and units != Units():
+        raise UserError("--scale, --offset and --invert are about --images: give these too.")
     name, raw = _kept_images(prior) if source is None else _read_raw(prior, source, units)
     if raw.shape[1:] != prior.shape:
         raise UserError(
@@ -137,38 +118,39 @@ def read_held_out(prior: GenerativePrior, source: str | None, units: Units) -> H
             f" shape {prior.shape}."
         )
     observation = read_observation(raw, prior.scaling, raw.ndim, units)
-    observation = dataclasses.replace(observation, name=name)
-    return HeldOut(observation.scaling.to_unit(observation.raw), observation)
+    return dataclasses.replace(observation, name=name)
 
 
 def _read_raw(prior: GenerativePrior, source: str, units: Units) -> tuple[str, np.ndarray]:
-    """Images in the units of their files, as bytes if these are bytes."""
-    if source in PUBLICATIONS:
-        return source, load_dataset(source).test_images
     found = read_images(source)
     images, scaling = found.train if found.test is None else found.test, found.scaling
-    raw = scaling.from_unit(images.astype(np.float64))
-    if scaling == BYTES:
-        return source, np.rint(raw).astype(np.uint8)
-    if prior.scaling in (UNIT, BYTES) and scaling != UNIT and units.scale is None:
+    known = {UNIT, BYTES}
+    if prior.scaling in known and scaling not in known and units.scale is None:
         raise UserError(
             f"{source} holds values from {scaling.offset:g} to {scaling.white:g}, but"
             f" {prior.card.name} was trained on images of 8 bits or from 0 to 1: say what white is"
             " with --scale."
         )
-    return source, raw
+    return source, _in_file_units(images, scaling)
 
 
 def _kept_images(prior: GenerativePrior) -> tuple[str, np.ndarray]:
-    card, scaling = prior.card, UNIT if prior.scaling == BYTES else prior.scaling
+    card, data = prior.card, str(prior.card.training.get("data"))
     if card.held_out is not None:
-        return "images that training kept aside", scaling.from_unit(card.held_out)
-    data = str(card.training.get("data"))
-    if data == "mnist":
-        return "the MNIST test digits of the package", load_digits().images
-    if data in PUBLICATIONS:
-        return f"test images of {data}", load_dataset(data).test_images
-    raise UserError(f"The model {card.name} keeps no held-out images: give --images.")
+        name, images = "images that training kept aside", card.held_out
+    elif data == "mnist":
+        name, images = "the MNIST test digits of the package", load_digits().images
+    elif data in PUBLICATIONS:
+        name, images = f"test images of {data}", load_dataset(data).test_images
+    else:
+        raise UserError(f"The model {card.name} keeps no held-out images: give --images.")
+    return name, _in_file_units(images, prior.scaling)
+
+
+def _in_file_units(images: np.ndarray, scaling: Scaling) -> np.ndarray:
+    """Images as their files had them: as bytes if these were bytes."""
+    raw = scaling.from_unit(images.astype(np.float64))
+    return np.rint(raw).astype(np.uint8) if scaling == BYTES else raw
 
 
 def _make_plan(request: CalibrationRequest, prior: GenerativePrior, found: Observation) -> Plan:
@@ -198,12 +180,8 @@ def _write(
     samples = np.asarray(prior.sample(jax.random.key(0), _SAMPLES))
     examples = read_examples(folder, prior.shape[1])
     page = make_page(checked, samples, examples, provenance)
-    for name, text in (
-        ("report.html", page),
-        ("summary.json", json.dumps(checked.facts, indent=1) + "\n"),
-    ):
-        with atomic_path(folder / name) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+    write_file(folder / "report.html", page)
+    write_file(folder / "summary.json", json.dumps(checked.facts, indent=1) + "\n")
 
 
 def write_sheet(path: Path, prior: GenerativePrior, folder: Path) -> None:

@@ -71,7 +71,6 @@ def make_demo(request: DemoRequest, progress: Listener | None = None) -> list[De
         reports = [_make_report(staged / name, prior, request, stages) for name in EXPERIMENTS]
         introduction = (
             f"The paper's four corruptions of test digits under the prior {prior.card.name}."
-            " A name leads to the whole report. Blue-grey pixels are missing."
         )
         entries = [report.entry for report in reports]
         rows = [make_row(entry) for entry in entries]

@@ -10,7 +10,7 @@ from typing import Any
 from latentuq.app.progress import Event, Listener
 from latentuq.app.reconstruct import Request, load_prior_of, reconstruct
 from latentuq.core.errors import UserError
-from latentuq.core.files import atomic_path, make_folder
+from latentuq.core.files import make_folder, write_file
 from latentuq.data.image_sets import image_files
 from latentuq.report.index import Entry, make_index, make_row, make_row_of_failure
 
@@ -88,13 +88,8 @@ def reconstruct_all(
 
 
 def _write_index(path: Path, title: str, prior: str, rows: Sequence[str]) -> None:
-    introduction = (
-        f"Reconstructed under the prior {prior}. A name leads to the whole report. Blue-grey pixels"
-        " are missing."
-    )
     make_folder(path.parent)
-    with atomic_path(path) as beside:
-        beside.write_text(make_index(title, introduction, rows), encoding="utf-8")
+    write_file(path, make_index(title, f"Reconstructed under the prior {prior}.", rows))
 
 
 def _unique(names: Sequence[str]) -> list[str]:

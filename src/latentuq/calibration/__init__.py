@@ -1,1 +1,1 @@
-"""Does what the posterior says happen as often as it says? Ranks, coverage, scores, studies."""
+"""Does what the posterior says happen as often as it says? Checks of priors on known truths."""

@@ -13,13 +13,15 @@ from jaxtyping import Array, Float, Key
 from latentuq.calibration.examples import EXAMPLES, save_example
 from latentuq.calibration.measure import (
     DRAWS,
+    Rows,
     Truth,
     corrupted,
+    coverage,
     describe_posterior,
     hidden_pixels,
     measure_draws,
 )
-from latentuq.calibration.summary import Rows, check_uniformity, coverage, is_unreliable
+from latentuq.calibration.statistics import uniformity
 from latentuq.core.cells import job, run_cells
 from latentuq.core.errors import UserError
 from latentuq.forward.mask import parse_mask
@@ -118,13 +120,14 @@ def check_prior(
     }
 
     def measure(number: int) -> dict[str, Any]:
-        data_key, *keys = _keys(plan, number)
-        x = np.asarray(images[number], np.float32)
-        problem = base.with_data(corrupted(data_key, base, x))
-        row, drawn = _solve_and_measure(keys, problem, Truth(x), plan.budget)
+        data_key, solve_key, draw_key, measure_key = _keys(plan, number)
+        truth = Truth(np.asarray(images[number], np.float32))
+        problem = base.with_data(corrupted(data_key, base, truth.x))
+        post = solve(solve_key, problem, budget=plan.budget)
+        row, drawn = measure_draws(measure_key, problem, post.sample(draw_key, DRAWS), truth)
         if number < EXAMPLES:
-            save_example(folder, number, problem, x, drawn, float(spread.max()))
-        return row
+            save_example(folder, number, problem, truth.x, drawn, float(spread.max()))
+        return describe_posterior(post, truth) | row
 
     jobs = {str(number): job(measure, number) for number in range(len(images))}
     cells = run_cells(folder / ROWS, setup, jobs, report)
@@ -139,16 +142,6 @@ def _digest(base: InverseProblem, plan: Plan, x: Float[np.ndarray, "*shape"]) ->
     """Tells images, operators and noise apart, of which words may say too little."""
     y = corrupted(_keys(plan, 0)[0], base, x)
     return hashlib.sha256(np.asarray(x).tobytes() + np.asarray(y).tobytes()).hexdigest()
-
-
-def _solve_and_measure(
-    keys: list[Key[Array, ""]], problem: InverseProblem, truth: Truth, budget: str
-) -> tuple[dict[str, Any], Float[np.ndarray, "n *shape"]]:
-    solve_key, draw_key, measure_key = keys
-    post = solve(solve_key, problem, budget=budget)
-    draws = post.sample(draw_key, DRAWS)
-    row, drawn = measure_draws(measure_key, problem, draws, truth)
-    return describe_posterior(post, truth) | row, drawn
 
 
 def summarise(
@@ -192,8 +185,8 @@ def summarise(
         },
         "coverage_of_each_image": [round(float(each), 4) for each in of_images],
         "crps": round(float(np.mean([row["crps"] for row in rows])), 5),
-        "tarp_p_value": round(check_uniformity(rows).tarp, 4),
-        "unreliable": sum(map(is_unreliable, rows)),
+        "tarp_p_value": round(uniformity(np.array([row["tarp"] for row in rows])), 4),
+        "unreliable": sum(row["verdict"].startswith("unreliable") for row in rows),
         "not_computed_well": sum(row["computed"] != Standing.OK for row in rows),
         **{name: value for name, value in setup.items() if name not in ("first", "corruption")},
     }
@@ -202,8 +195,7 @@ def summarise(
 
 def per_image(rows: Rows) -> Float[np.ndarray, " images"]:
     """The share of hidden pixels in their 90 % intervals, image by image."""
-    each = [coverage([row], "hidden")[0.9].value for row in rows]
-    return np.array(each)
+    return np.array([coverage([row], "hidden")[0.9].value for row in rows])
 
 
 def _rounded(rate: Any) -> list[float] | None:

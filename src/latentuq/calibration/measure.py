@@ -1,4 +1,4 @@
-"""One problem with a known truth: how does it lie among the posterior's draws?"""
+"""Problems with known truths: how do these lie among the posteriors' draws?"""
 
 from typing import Any, NamedTuple
 
@@ -7,10 +7,21 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
-from latentuq.calibration.statistics import covered, crps, energy_score, ranks, tarp_rank
+from latentuq.calibration.statistics import (
+    Rate,
+    clustered_rate,
+    covered,
+    crps,
+    energy_score,
+    ranks,
+    tarp_rank,
+)
 from latentuq.posterior.maps import draw_images
 from latentuq.posterior.posterior import Posterior
 from latentuq.problem.inverse import InverseProblem, observe
+
+Rows = list[dict[str, Any]]
+"""What was measured on each problem."""
 
 LEVELS = (0.5, 0.8, 0.9, 0.95)
 """Central intervals whose coverage is counted."""
@@ -123,3 +134,18 @@ def measure_draws(
     if truth.u is not None:
         row["ranks"] = np.round(ranks(generator, np.asarray(draws), truth.u), 4).tolist()
     return row, images
+
+
+def coverage(rows: Rows, group: str) -> dict[float, Rate]:
+    """Coverage of each central interval over a group of pixels, clustered by image."""
+    counts = np.array([row["pixels"][group] for row in rows])
+    return {
+        level: clustered_rate(counts[:, 1 + place], counts[:, 0])
+        for place, level in enumerate(LEVELS)
+    }
+
+
+def histogram(rows: Rows) -> Float[np.ndarray, " bins"]:
+    """Density of the ranks of uncertain hidden pixels, 1 if they are uniform."""
+    total = np.sum([row["pit"] for row in rows], axis=0)
+    return total / max(total.sum(), 1) * BINS

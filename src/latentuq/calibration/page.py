@@ -9,11 +9,10 @@ from jaxtyping import Float
 
 from latentuq.calibration.check import Checked, per_image
 from latentuq.calibration.examples import Pixels
-from latentuq.calibration.measure import BINS
-from latentuq.calibration.summary import histogram
+from latentuq.calibration.measure import BINS, histogram
 from latentuq.report.figures import TEXT, make_plot, render_svg
-from latentuq.report.html import inline_plot, picture, table, wrap
-from latentuq.report.palette import MODES, OTHER, grey_pixels
+from latentuq.report.html import inline_plot, picture, row, section, sheet, show_advice, table, wrap
+from latentuq.report.palette import MODES, OTHER
 
 _GROUPS = {
     "hidden": "hidden pixels",
@@ -37,22 +36,17 @@ def make_page(
         provenance: Command, model and the like, by name.
     """
     name = provenance["model"]
-    shown = "".join(
-        f'<div class="row large">{"".join(picture(p, n) for n, p in each.items())}</div>'
-        for each in examples
-    )
-    drawn = "".join(picture(grey_pixels(each), text="sample") for each in samples)
-    parts = [
-        _verdict(checked),
-        "<h2>Coverage</h2>" + _coverage(checked.facts),
-        f'<div class="plots">{_plots(checked)}</div>',
-        "<h2>The other numbers</h2>" + table(_numbers(checked)),
-        f"<h2>Held-out images and their reconstructions</h2>{shown}",
-        f'<h2>Samples of the prior</h2><div class="row tiny">{drawn}</div>',
-        "<h2>How this was made</h2>" + table(provenance),
+    shown = [row((picture(p, n) for n, p in each.items()), "large") for each in examples]
+    sections = [
+        section("", _verdict(checked)),
+        section("Coverage", _coverage(checked.facts)),
+        section("", f'<div class="plots">{_plots(checked)}</div>'),
+        section("The other numbers", table(_numbers(checked))),
+        section("Held-out images and their reconstructions", "".join(shown)),
+        section("Samples of the prior", sheet(samples, "sample", "tiny")),
+        section("How this was made", table(provenance)),
     ]
-    body = "".join(f"<section>{part}</section>\n" for part in parts)
-    return wrap(f"Is the prior {name} any good?", body)
+    return wrap(f"Is the prior {name} any good?", "".join(sections))
 
 
 def _verdict(checked: Checked) -> str:
@@ -62,8 +56,7 @@ def _verdict(checked: Checked) -> str:
         f"<p>{html.escape(reason.sentence)} {html.escape(reason.details)}</p>"
         for reason in mark.reasons
     )
-    items = "".join(f"<li>{html.escape(each)}</li>" for each in checked.facts["advice"])
-    advice = f"<p>What to do:</p><ul>{items}</ul>" if items else ""
+    advice = show_advice(checked.facts["advice"])
     return (
         f'<div class="verdict {colour}"><strong>{check.word}</strong>{why}{advice}</div>'
         f'<p class="note">{check.images} held-out images were corrupted ('

@@ -44,16 +44,6 @@ def uniformity(values: Float[np.ndarray, " n"]) -> float:
     return float(kstest(values, "uniform").pvalue)
 
 
-def corrected(p_values: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """Holm's correction: p-values of which none below a level happens that rarely by chance."""
-    p_values = np.asarray(p_values, float)
-    order = np.argsort(p_values)
-    scaled = p_values[order] * (len(p_values) - np.arange(len(p_values)))
-    result = np.empty_like(p_values)
-    result[order] = np.minimum(np.maximum.accumulate(scaled), 1)
-    return result
-
-
 class Rate(NamedTuple):
     """A fraction of pixels and its standard error."""
 
@@ -102,39 +92,3 @@ def crps(
     places = (2 * np.arange(1, n + 1) - n - 1).reshape(-1, *[1] * truth.ndim)
     apart = 2 * np.sum(places * ordered, axis=0) / (n * (n - 1))
     return np.mean(np.abs(draws - truth), axis=0) - apart / 2
-
-
-class Reliability(NamedTuple):
-    """Stated against observed probabilities, bin by bin.
-
-    Attributes:
-        stated: The mean stated probability of each bin.
-        observed: The fraction of the bin's events that happened.
-        counts: The number of events in each bin.
-        error: The expected calibration error, which is the mean gap weighted by counts.
-    """
-
-    stated: Float[np.ndarray, " bins"]
-    observed: Float[np.ndarray, " bins"]
-    counts: Int[np.ndarray, " bins"]
-    error: float
-
-
-def reliability(
-    stated: Float[np.ndarray, " n"], happened: Float[np.ndarray, " n"], bins: int = 10
-) -> Reliability:
-    """Compares stated probabilities with what happened, in bins of equal width.
-
-    Args:
-        stated: The stated probabilities.
-        happened: 1 where the event happened, 0 where not, or the probability that it did.
-        bins: The number of bins; empty ones are left out.
-    """
-    stated, happened = np.asarray(stated, float), np.asarray(happened, float)
-    place = np.minimum((stated * bins).astype(int), bins - 1)
-    counts = np.bincount(place, minlength=bins)
-    used = counts > 0
-    mean_stated = np.bincount(place, stated, bins)[used] / counts[used]
-    observed = np.bincount(place, happened, bins)[used] / counts[used]
-    error = np.sum(counts[used] * np.abs(mean_stated - observed)) / max(counts.sum(), 1)
-    return Reliability(mean_stated, observed, counts[used], float(error))

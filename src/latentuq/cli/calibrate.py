@@ -50,24 +50,23 @@ def calibrate(
     from latentuq.app.calibrate import CalibrationRequest
     from latentuq.app.calibrate import calibrate as run
     from latentuq.core.compilation import keep_compiled
-    from latentuq.problem.specification import Specification
+    from latentuq.data.observation import Units
+    from latentuq.problem.specification import UNITS, Specification
 
     keep_compiled()
     specification = Specification.from_flags(flags)
-    stated = [
-        f"--{name} {value}"
-        for name, value in flags.items()
-        if value is not None and not hasattr(specification.units, name)
-    ]
+    # Those of a problem file are about its data, not about these images.
+    given = {name: value for name, value in flags.items() if value is not None}
+    units = Units(**{name: given.pop(name) for name in UNITS if name in given})
     model = model or specification.prior or "mnist"
     folder = output or Path(f"{Path(model).stem}-calibration")
     request = CalibrationRequest(
         folder,
         model,
         images,
-        specification.units,
-        specification if stated else None,
-        corruption=" ".join(stated),
+        units,
+        specification if given else None,
+        corruption=" ".join(f"--{name} {value}" for name, value in given.items()),
         count=count,
         budget=budget,
         seed=seed,

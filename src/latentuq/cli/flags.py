@@ -48,63 +48,53 @@ def seed_option(text: str = "The seed of everything random.", panel: str | None 
 _NOISE_FLAGS = ("noise", "variance", "covariance")
 
 
-def _flag(kind: type, name: str, text: str, metavar: str | None = None) -> Any:
+def _flag(name: str, kind: type, text: str, metavar: str | None = None) -> Any:
     """A flag that describes a problem, in the panel of the help text where it belongs."""
     panel = "The noise" if name in _NOISE_FLAGS else "What happened to the clean image"
     option = typer.Option(f"--{name}", metavar=metavar, help=text, rich_help_panel=panel)
     return Annotated[kind | None, option]
 
 
-PROBLEM_FLAGS = {
-    "scale": _flag(
+_FLAGS: dict[str, tuple[Any, ...]] = {
+    "scale": (
         float,
-        "scale",
         "White minus black in the units of the image; by default that of the images that the"
         " model was trained on, 255 or 65535 for 8 or 16 bits, 1 for floats.",
         "NUMBER",
     ),
-    "offset": _flag(float, "offset", "Black in the units of the image.", "NUMBER"),
-    "invert": Annotated[
-        bool | None, typer.Option("--invert", help="The image is dark on white: turn it round.")
-    ],
-    "gain": _flag(str, "gain", "Multiply every pixel, before any blur.", "NUMBER|FILE"),
-    "blur": _flag(
+    "offset": (float, "Black in the units of the image.", "NUMBER"),
+    "invert": (bool, "The image is dark on white: turn it round."),
+    "gain": (str, "Multiply every pixel, before any blur.", "NUMBER|FILE"),
+    "blur": (
         str,
-        "blur",
         "Blur: a Gaussian's sigma (and its kernel's side) in pixels, or a kernel's image.",
         "SIGMA[,SIZE]|FILE",
     ),
-    "boundary": _flag(
-        str, "boundary", "What the blur finds beyond the border: zero, periodic or reflect."
-    ),
-    "downsample": _flag(int, "downsample", "Then average blocks of N x N pixels.", "N"),
-    "angles": _flag(
-        str, "angles", "Then project along these angles (tomography).", "DEGREES,...|FILE"
-    ),
-    "matrix": _flag(Path, "matrix", "Then multiply the flattened image.", "FILE.npy"),
-    "mask": _flag(
+    "boundary": (str, "What the blur finds beyond the border: zero, periodic or reflect."),
+    "downsample": (int, "Then average blocks of N x N pixels.", "N"),
+    "angles": (str, "Then project along these angles (tomography).", "DEGREES,...|FILE"),
+    "matrix": (Path, "Then multiply the flattened image.", "FILE.npy"),
+    "mask": (
         str,
-        "mask",
         "Which data are missing: an image (0 = missing), or columns:10-23, rows:0-13,"
         " box:TOP,LEFT,BOTTOM,RIGHT (ends included), random:FRACTION[,SEED].",
         "FILE|RULE",
     ),
-    "quality": _flag(
+    "quality": (
         str,
-        "quality",
         "Data-quality flags: every pixel that is not 0 is missing (FITS: file.fits[DQ]).",
         "FILE",
     ),
-    "noise": _flag(
+    "noise": (
         str,
-        "noise",
         "Standard deviation of the noise in the units of the image (25 is 25 of 255 in 8 bits): a"
         " number, a share of white such as 10%, a map of the data's shape, or auto to estimate it"
         " (reconstruct only).",
         "SIGMA|10%|FILE|auto",
     ),
-    "variance": _flag(str, "variance", "The same, as a variance.", "VARIANCE|FILE"),
-    "covariance": _flag(Path, "covariance", "Noise covariance of flattened data.", "FILE.npy"),
-    "problem": _flag(Path, "problem", "Operator and noise from a problem file.", "FILE.toml"),
+    "variance": (str, "The same, as a variance.", "VARIANCE|FILE"),
+    "covariance": (Path, "Noise covariance of flattened data.", "FILE.npy"),
+    "problem": (Path, "Operator and noise from a problem file.", "FILE.toml"),
 }
+PROBLEM_FLAGS = {name: _flag(name, *each) for name, each in _FLAGS.items()}
 """What describes operator and noise; `Specification.from_flags` reads it."""

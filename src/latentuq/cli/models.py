@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from latentuq.core.text import printable
+from latentuq.core.text import printable, show_size
 
 
 def models(
@@ -78,7 +78,7 @@ def format_value(key: str, value: Any) -> str:
     if value is None:
         return "-"
     if key == "shape" and isinstance(value, list):
-        return " x ".join(map(str, value))
+        return show_size(value)
     if key == "train_seconds" and isinstance(value, float):
         return f"{value / 60:.1f} min"
     if isinstance(value, float):

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
 
 # Exit codes: an image that cannot be reconstructed, and an unreliable answer under --strict.
 _FAILED, _UNRELIABLE = 2, 3
-_ANSWER, _OUTPUT = "The answer", "The report"
+_ANSWER = "The answer"
+_answer = partial(typer.Option, rich_help_panel=_ANSWER)
+_output = partial(typer.Option, rich_help_panel="The report")
 
 
 @with_flags(PROBLEM_FLAGS)
@@ -35,70 +38,49 @@ def reconstruct(
     flags: dict[str, Any],
     model: Annotated[
         str | None,
-        typer.Option(
+        _answer(
             metavar="NAME|FILE",
             help="Embedded model or model file; default: that of --problem, or mnist.",
-            rich_help_panel=_ANSWER,
         ),
     ] = None,
-    budget: Annotated[
-        str,
-        typer.Option(metavar="NAME", help="preview, default or thorough.", rich_help_panel=_ANSWER),
-    ] = "default",
+    budget: Annotated[str, _answer(metavar="NAME", help="preview, default or thorough.")] = (
+        "default"
+    ),
     seed: Annotated[int, seed_option(panel=_ANSWER)] = 0,
     corrupt: Annotated[
-        bool,
-        typer.Option(
-            "--corrupt",
-            help="IMAGE is clean: corrupt it first, compare with it after.",
-            rich_help_panel=_ANSWER,
-        ),
+        bool, _answer("--corrupt", help="IMAGE is clean: corrupt it first, compare with it after.")
     ] = False,
     resize: Annotated[
         str | None,
-        typer.Option(
+        _answer(
             metavar="crop|pad",
             help="Resize IMAGE to the shape of the data: crop cuts off what is too long, pad adds"
             " missing pixels. A mask of IMAGE's size is resized with it.",
-            rich_help_panel=_ANSWER,
         ),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option(
+        _output(
             "-o",
             "--output",
             metavar="FOLDER",
             help="Folder of the report; default: IMAGE-report. Of several images: the folder of"
             " the index and of all reports; default: latentuq-reports.",
-            rich_help_panel=_OUTPUT,
         ),
     ] = None,
     samples: Annotated[
-        int,
-        typer.Option(
-            metavar="N", min=1, help="Draws of u and x in posterior.nc.", rich_help_panel=_OUTPUT
-        ),
+        int, _output(metavar="N", min=1, help="Draws of u and x in posterior.nc.")
     ] = 500,
-    force: Annotated[
-        bool,
-        typer.Option("--force", help="Write to a folder that exists.", rich_help_panel=_OUTPUT),
-    ] = False,
+    force: Annotated[bool, _output("--force", help="Write to a folder that exists.")] = False,
     strict: Annotated[
         bool,
-        typer.Option(
+        _output(
             "--strict",
             help="Exit with code 3 if an answer is unreliable; the report is written all the same.",
-            rich_help_panel=_OUTPUT,
         ),
     ] = False,
     as_json: Annotated[
-        bool,
-        typer.Option(
-            "--json",
-            help="Print summary.json; of several images one line each.",
-            rich_help_panel=_OUTPUT,
-        ),
+        bool, _output("--json", help="Print summary.json; of several images one line each.")
     ] = False,
 ) -> None:
     """Find every clean image that the data allow, its probability, and how far to trust that.

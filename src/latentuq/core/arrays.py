@@ -49,3 +49,8 @@ def to_device(
     Memory may be shared: do not change the values afterwards.
     """
     return jax.device_put(np.asarray(values, dtype))
+
+
+def to_float32(values: Shaped[ArrayLike, "..."]) -> Float[Array, "..."]:
+    """Numbers of the host, computed in float64, for programs in float32."""
+    return to_device(values, np.dtype(np.float32))

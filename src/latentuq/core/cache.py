@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from latentuq.core.errors import UserError
-from latentuq.core.files import atomic_path
+from latentuq.core.files import write_file
 from latentuq.core.reading import read_path
 
 
@@ -49,5 +49,4 @@ def store(path: Path, content: bytes) -> None:
             f"Cannot make the cache folder {path.parent} ({error.strerror}); "
             "set LATENTUQ_CACHE to a folder that can be written."
         ) from error
-    with atomic_path(path) as beside:
-        beside.write_bytes(content)
+    write_file(path, content)

@@ -1,15 +1,13 @@
 """Results that are measured cell by cell and saved as they come, so that a run can go on later."""
 
-import functools
 import json
-import subprocess
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from latentuq.core.errors import UserError
-from latentuq.core.files import atomic_path, make_folder
+from latentuq.core.files import make_folder, write_file
 
 Cells = dict[str, dict[str, Any]]
 """What has been measured, by name."""
@@ -23,17 +21,18 @@ def run_cells(
     setup: dict[str, Any],
     jobs: Mapping[str, Job],
     report: Callable[[str, dict[str, Any]], None] = lambda name, cell: None,
+    **stamp: str,
 ) -> Cells:
     """Runs the jobs whose cells are missing and saves the file after each of them.
 
-    A cell gets the commit that measured it and how many seconds that took, unless the job says so
-    itself.
+    A cell gets the seconds that it took, and the stamp, unless the job says them itself.
 
     Args:
         path: The JSON file of the cells; its folder is made if it is missing.
         setup: Everything that all cells depend on.
         jobs: The cells by name, in an order in which what one needs comes before it.
         report: This is called with the name and the contents of each new cell.
+        **stamp: What each new cell says of its making.
 
     Returns:
         All cells of the file, those of earlier runs first.
@@ -43,7 +42,6 @@ def run_cells(
     """
     cells = read_cells(path, setup)
     make_folder(path.parent)
-    stamp = commit()
     for name, job in jobs.items():
         if name in cells:
             continue
@@ -51,7 +49,7 @@ def run_cells(
         # JSON knows neither infinities nor NaN: they become null.
         cell = json.loads(json.dumps(job(cells)), parse_constant=lambda _: None)
         seconds = round(time.perf_counter() - start, 2)
-        cells[name] = cell | {"seconds": seconds, "commit": stamp} | cell
+        cells[name] = cell | {"seconds": seconds, **stamp} | cell
         write_cells(path, setup, cells)
         report(name, cells[name])
     return cells
@@ -94,34 +92,4 @@ def read_file(path: Path) -> tuple[dict[str, Any], Cells]:
 def write_cells(path: Path, setup: dict[str, Any], cells: Cells) -> None:
     """Writes a file of cells, with one line for each cell."""
     lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(cell)}" for name, cell in cells.items())
-    with atomic_path(path) as temporary:
-        temporary.write_text(f'{{"setup": {json.dumps(setup)},\n"cells": {{\n{lines}\n}}}}\n')
-
-
-@functools.cache
-def commit() -> str:
-    """The commit of this checkout, with "-dirty" where its code differs from it.
-
-    It is "unknown" where this is not a checkout: an installed package may lie in somebody else's.
-    It is read once, at the start, because others may commit while this runs.
-    """
-    package = Path(__file__).parents[1]
-    try:
-        top = Path(_git(package, "rev-parse", "--show-toplevel"))
-        if top / "src" / "latentuq" != package:
-            return "unknown"
-        changed = _git(top, "status", "--porcelain", "--", "src", "studies")
-        return _git(top, "rev-parse", "--short", "HEAD") + ("-dirty" if changed else "")
-    except (OSError, subprocess.CalledProcessError):  # There is no git, or no repository.
-        return "unknown"
-
-
-def _git(folder: Path, *words: str) -> str:
-    done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=True)
-    return done.stdout.strip()
-
-
-def commits(cells: Iterable[dict[str, Any]]) -> str:
-    """The commits that measured some cells, in words."""
-    found = sorted({cell.get("commit", "unknown") for cell in cells})
-    return f"commit{'s' if len(found) > 1 else ''} {', '.join(found)}"
+    write_file(path, f'{{"setup": {json.dumps(setup)},\n"cells": {{\n{lines}\n}}}}\n')

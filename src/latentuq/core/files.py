@@ -50,6 +50,12 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
         os.replace(beside, target)
 
 
+def write_file(path: str | os.PathLike[str], content: str | bytes) -> None:
+    """Writes a whole file by `atomic_path`; text is written as UTF-8."""
+    with atomic_path(path) as beside:
+        beside.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
 @contextlib.contextmanager
 def staged_folder(
     path: Path, force: bool = False, replaced: Collection[str] = ()

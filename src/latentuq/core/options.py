@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from latentuq.core.errors import UserError
+from latentuq.core.reading import decoding, existing_file
 
 T = TypeVar("T")
 
@@ -40,13 +41,9 @@ def check(options: Any, prefix: str = "") -> None:
 
 def read_toml(base: T, path: str | Path) -> T:
     """Replaces in `base` what a TOML file names."""
-    try:
-        table = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"There is no configuration file {path}.") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UserError(f"{path} cannot be read as TOML: {error}.") from None
-    return replace(base, table)
+    path = existing_file(path)
+    with decoding(path, "TOML"):
+        return replace(base, tomllib.loads(path.read_text(encoding="utf-8")))
 
 
 def replace(base: T, table: Any, prefix: str = "") -> T:

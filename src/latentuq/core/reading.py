@@ -93,16 +93,21 @@ def check_size(size: int, name: str, many: bool = False) -> None:
         )
 
 
+def check_unpacked(size: int, name: str, many: bool = False) -> None:
+    """Refuses to unpack more than is allowed; nobody knows how much more would come."""
+    if size > (most := most_bytes(many)):
+        raise UserError(
+            f"{name} unpacks to more than the {show_bytes(most)} that are allowed;"
+            f" `latentuq --max-bytes` or {VARIABLE} allows more."
+        )
+
+
 def read_limited(file: _Stream, name: str, many: bool = False) -> bytes:
     """Reads a stream to its end, but refuses one that unpacks to more than is allowed."""
     content = bytearray()
     while chunk := file.read(_CHUNK):
         content += chunk
-        if len(content) > most_bytes(many):
-            raise UserError(
-                f"{name} unpacks to more than the {show_bytes(most_bytes(many))} that are allowed;"
-                f" `latentuq --max-bytes` or {VARIABLE} allows more."
-            )
+        check_unpacked(len(content), name, many)
     return bytes(content)
 
 

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from latentuq.core.errors import UserError
-from latentuq.core.files import atomic_path
+from latentuq.core.files import write_file
 from latentuq.core.reading import existing_file, explaining
 
 T = TypeVar("T")
@@ -30,8 +30,7 @@ def write_tensors(path: Path, header: Mapping[str, Any], arrays: Mapping[str, np
         {name: np.asarray(array, order="C") for name, array in arrays.items()},
         metadata={"latentuq": json.dumps(dict(header), allow_nan=False)},
     )
-    with atomic_path(path) as temporary:
-        temporary.write_bytes(contents)
+    write_file(path, contents)
 
 
 def read_tensors(path: Path, kind: str) -> TensorFile:

@@ -1,4 +1,11 @@
-"""Text that comes from files, names and strangers, made fit to be shown."""
+"""Text made fit to be shown: shapes, and what comes from files, names and strangers."""
+
+from collections.abc import Iterable
+
+
+def show_size(shape: Iterable[int]) -> str:
+    """Writes a shape as 28 x 28."""
+    return " x ".join(map(str, shape))
 
 
 def printable(text: str) -> str:

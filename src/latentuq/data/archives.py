@@ -18,7 +18,7 @@ from typing import IO, Any
 import numpy as np
 
 from latentuq.core.errors import UserError
-from latentuq.core.reading import check_size, decoding, read_path
+from latentuq.core.reading import check_size, check_unpacked, decoding, read_path
 from latentuq.data.idx import format_idx, gunzip
 
 Progress = Callable[[str, int, int | None], None]
@@ -122,7 +122,7 @@ class _Unpacked(io.RawIOBase):
     def read(self, size: int = -1) -> bytes:
         content = self._file.read(size)
         self._total += len(content)
-        check_size(self._total, self._name, many=True)
+        check_unpacked(self._total, self._name, many=True)
         return content
 
 

@@ -12,6 +12,7 @@ from jaxtyping import Float32
 
 from latentuq.core.errors import UserError
 from latentuq.core.reading import check_size, existing_file, read_path
+from latentuq.core.text import show_size
 from latentuq.data.archives import idx_name
 from latentuq.data.datasets import PUBLICATIONS, TEST_IMAGES, TRAIN_IMAGES, load_dataset
 from latentuq.data.idx import read_idx
@@ -92,13 +93,9 @@ def read_images(path: str | os.PathLike[str]) -> ImageSet:
 
 def image_files(folder: Path) -> list[Path]:
     """The images that lie in a folder, in the order of their names."""
-    return sorted(file for file in folder.iterdir() if _is_image(file))
-
-
-def _is_image(file: Path) -> bool:
     # Names with a leading dot are what file managers leave beside the images.
-    hidden = file.name.startswith(".")
-    return image_suffix(file) in IMAGE_SUFFIXES and not hidden and file.is_file()
+    shown = [file for file in folder.iterdir() if not file.name.startswith(".")]
+    return sorted(file for file in shown if image_suffix(file) in IMAGE_SUFFIXES and file.is_file())
 
 
 def _read_folder(folder: Path, files: list[Path]) -> np.ndarray:
@@ -124,10 +121,9 @@ def _read_folder(folder: Path, files: list[Path]) -> np.ndarray:
 
 def _check_like(image: np.ndarray, name: str, other: np.ndarray, other_name: str) -> None:
     if image.shape != other.shape:
-        size, other_size = (" x ".join(map(str, each.shape)) for each in (image, other))
         raise UserError(
-            f"{name} is {size} pixels but {other_name} is {other_size}: "
-            "all images should have one size."
+            f"{name} is {show_size(image.shape)} pixels but {other_name} is"
+            f" {show_size(other.shape)}: all images should have one size."
         )
     if image.dtype != other.dtype:
         raise UserError(

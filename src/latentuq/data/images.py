@@ -1,4 +1,4 @@
-"""Single images in and out of files: PNG, JPEG, WebP, TIFF, NumPy and FITS."""
+"""Single images from files: PNG, JPEG, WebP, TIFF, NumPy and FITS."""
 
 import gzip
 import io
@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from latentuq.core.errors import UserError
-from latentuq.core.files import atomic_path
 from latentuq.core.reading import check_size, decoding, existing_file, read_limited
 from latentuq.data.numpy_files import read_npy, read_npz
 
@@ -23,6 +22,7 @@ from latentuq.data.numpy_files import read_npy, read_npz
 _LUMA = np.array([0.299, 0.587, 0.114])
 _WHOLE_LUMA = np.array([19595, 38470, 7471])
 _GREY_MODES = ("L", "I", "F", "I;16", "I;16B", "I;16L", "I;16N")
+_ARRAYS = (".npy", ".npz")
 _PILLOW_FORMATS = ("PNG", "JPEG", "WEBP", "TIFF")
 # What a pixel takes when it is computed with.
 _PIXEL_BYTES = 8
@@ -56,10 +56,12 @@ def read_image(path: str | os.PathLike[str]) -> np.ndarray:
 def read_array(path: str | os.PathLike[str]) -> np.ndarray:
     """Return an array of any shape from a NumPy file, or the image that another file holds."""
     path, part = split_extension(path)
-    path = existing_file(path)
-    reader = _READERS.get(image_suffix(path))
+    path, suffix = existing_file(path), image_suffix(path)
+    reader = _READERS.get(suffix)
     if reader is None:
         raise UserError(f"{path} is not an image: its name should end in {', '.join(_READERS)}.")
+    if suffix in _ARRAYS:
+        _refuse_part(path, part)
     return real_values(reader(path, part), str(path))
 
 
@@ -83,34 +85,6 @@ def reduce_colour(array: np.ndarray, name: str) -> np.ndarray:
     return grey
 
 
-def write_image(path: str | os.PathLike[str], array: object) -> None:
-    """Write one image in one step; the suffix decides the format.
-
-    Integers of 8 or 16 bits are kept. Other values stay as they are in `.npy`, become float32 in
-    `.tif`, and in `.png` are clipped to [0, 1] and written with 8 bits.
-
-    Args:
-        path: A `.png`, `.tif`, `.tiff` or `.npy` file; what it held is replaced.
-        array: The image, a 2-D array.
-    """
-    path, image = Path(path), real_values(np.asarray(array), "The image to write")
-    if image.ndim != 2 or image.size == 0:
-        raise UserError(f"Cannot write shape {image.shape} to {path}: one 2-D image is expected.")
-    suffix = path.suffix.lower()
-    if suffix == ".npy":
-        with atomic_path(path) as beside:
-            np.save(beside, image, allow_pickle=False)
-        return
-    if suffix not in (".png", ".tif", ".tiff"):
-        raise UserError(f"Cannot write {path}: its name should end in .png, .tif or .npy.")
-    if image.dtype not in (np.uint8, np.uint16):
-        image = _as_bytes(image, path) if suffix == ".png" else image.astype(np.float32)
-    from PIL import Image
-
-    with atomic_path(path) as beside:
-        Image.fromarray(image).save(beside)
-
-
 def split_extension(path: str | os.PathLike[str]) -> tuple[Path, str | None]:
     """The file of `file.fits[1]` or `file.tif[1]` and what its brackets hold; None without them."""
     text = os.fspath(path)
@@ -127,16 +101,11 @@ def image_suffix(path: str | os.PathLike[str]) -> str:
     return Path(name.removesuffix(suffix)).suffix + suffix if suffix == ".gz" else suffix
 
 
-def is_fits(path: str | os.PathLike[str]) -> bool:
-    """Whether the name is one of a FITS file, or of an extension of one."""
-    return _READERS.get(image_suffix(split_extension(path)[0])) is _read_fits
-
-
 def read_fits_header(path: str | os.PathLike[str]) -> Any | None:
     """The header of the image that `read_image` reads from a FITS file; None for other files."""
-    if not is_fits(path):
-        return None
     path, extension = split_extension(path)
+    if _READERS.get(image_suffix(path)) is not _read_fits:
+        return None
     with _fits_image(existing_file(path), extension) as unit:
         return unit.header.copy()
 
@@ -146,16 +115,6 @@ def real_values(array: np.ndarray, name: str) -> np.ndarray:
     if array.dtype.kind not in "buif":
         raise UserError(f"{name} holds values of type {array.dtype}, not real numbers.")
     return array.astype(array.dtype.newbyteorder("="), copy=False)
-
-
-def _read_npy_image(path: Path, part: str | None) -> np.ndarray:
-    _refuse_part(path, part)
-    return read_npy(path)
-
-
-def _read_npz_image(path: Path, part: str | None) -> np.ndarray:
-    _refuse_part(path, part)
-    return read_npz(path, ("image", "arr_0"))[0]
 
 
 def _refuse_part(path: Path, part: str | None) -> None:
@@ -260,18 +219,11 @@ def _unzipped(path: Path) -> Path | io.BytesIO:
     return path
 
 
-def _as_bytes(image: np.ndarray, path: Path) -> np.ndarray:
-    values = image.astype(np.float64)
-    if np.isnan(values).any():
-        raise UserError(f"Cannot write NaN to {path}: use .tif or .npy, which keep it.")
-    return np.rint(np.clip(values, 0, 1) * 255).astype(np.uint8)
-
-
 _READERS: dict[str, Callable[[Path, str | None], np.ndarray]] = {
     **dict.fromkeys((".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff"), _read_pillow),
-    ".npy": _read_npy_image,
-    ".npz": _read_npz_image,
+    ".npy": lambda path, _: read_npy(path),
+    ".npz": lambda path, _: read_npz(path, ("image", "arr_0"))[0],
     **dict.fromkeys((".fits", ".fit", ".fts", ".fits.gz", ".fit.gz", ".fts.gz"), _read_fits),
 }
-IMAGE_SUFFIXES = tuple(suffix for suffix in _READERS if suffix not in (".npy", ".npz"))
+IMAGE_SUFFIXES = tuple(suffix for suffix in _READERS if suffix not in _ARRAYS)
 """The ends of the names of files that hold images and nothing else."""

@@ -57,11 +57,6 @@ class Observation:
     header: Any | None = None
     scale_is_given: bool = False
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether the file holds whole numbers, so that one is the least difference."""
-        return "int" in self.kind
-
     def show(self, *values: float) -> str:
         """Numbers in the units of the file, such as `98 to 3010 adu`."""
         return f"{' to '.join(f'{value:.6g}' for value in values)} {self.unit}".rstrip()
@@ -72,8 +67,7 @@ class Observation:
         seen = self.raw[~np.isnan(self.raw)]
         return (
             f"{Path(self.name).name} holds {self.kind} numbers from"
-            f" {self.show(seen.min(), seen.max())}, {self.basis}: black is"
-            f" {self.scaling.offset:.6g} and white is {self.scaling.white:.6g}."
+            f" {self.show(seen.min(), seen.max())}, {self.basis}: {self.scaling}."
         )
 
     def resized(self, shape: tuple[int, ...], how: str) -> "Observation":
@@ -87,7 +81,8 @@ class Observation:
         done = {"crop": "what was too long was cut off", "pad": "missing pixels were added"}
         if how not in done:
             raise UserError(f"Resizing is crop or pad, not {how!r}.")
-        change = "" if _same_proportions(self.raw.shape, shape) else f", and {done[how]}"
+        same = self.raw.shape[0] * shape[1] == self.raw.shape[1] * shape[0]
+        change = "" if same else f", and {done[how]}"
         warnings.warn(f"{self.name} was resized from {old} to {new} pixels{change}.", stacklevel=2)
         return dataclasses.replace(self, raw=_resize(self.raw, shape, how))
 
@@ -187,10 +182,6 @@ def _resize(
     resized = np.full(shape, np.nan)
     resized[_middle(shape, small.shape)] = small
     return resized
-
-
-def _same_proportions(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
-    return shape[0] * other[1] == shape[1] * other[0]
 
 
 def _middle(shape: tuple[int, ...], part: tuple[int, ...] | list[int]) -> tuple[slice, ...]:

@@ -51,6 +51,9 @@ class Scaling:
         """The value of the file that the prior calls 1."""
         return self.offset + self.scale
 
+    def __str__(self) -> str:
+        return f"black is {self.offset:.6g} and white is {self.white:.6g}"
+
     def inverted(self) -> "Scaling":
         """The map for a negative: black and white change places."""
         return Scaling(self.white, -self.scale)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from latentuq.core.arrays import to_device
+from latentuq.core.arrays import to_device, to_float32
 from latentuq.core.compilation import bounded_jit
 from latentuq.core.errors import UserError
 from latentuq.forward.gain import Gain
@@ -27,8 +27,6 @@ _LARGEST_EXPONENT = 126
 # The GB that a problem may take, and those of the compiled programs that make it.
 _MOST_MEMORY = 8.0
 _PROGRAMS = 0.05
-
-_FLOAT = np.dtype(np.float32)
 
 
 class ObservedData(eqx.Module):
@@ -154,9 +152,9 @@ def _in_units(
     return ObservedData(
         forward,
         noise.in_units(units),
-        to_device(np.where(observed, values, 0), _FLOAT),
+        to_float32(np.where(observed, values, 0)),
         to_device(observed),
-        to_device(units, _FLOAT),
+        to_float32(units),
     )
 
 

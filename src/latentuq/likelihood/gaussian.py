@@ -8,7 +8,7 @@ import numpy as np
 from jax.scipy.linalg import cho_factor, cho_solve
 from jaxtyping import Array, Float, Key
 
-from latentuq.core.arrays import to_device
+from latentuq.core.arrays import to_float32
 from latentuq.core.modules import with_fields
 from latentuq.likelihood.data import ObservedData
 from latentuq.likelihood.likelihood import Likelihood
@@ -64,10 +64,10 @@ class GaussianLikelihood(Likelihood):
         log_units = np.sum(np.log(np.asarray(data.units, np.float64)[counted]))
         self.data, self.error, self.image_error = data, error, model_error
         self.whitening, self.whitened_data = used.whitening, used.whitened_data
-        self.log_normalisation = to_device(constant, np.dtype(np.float32))
-        self.model_variance = to_device(model_variance, np.dtype(np.float32))
-        self.log_units = to_device(log_units, np.dtype(np.float32))
-        self.dominated = to_device(dominated, np.dtype(np.float32))
+        self.log_normalisation = to_float32(constant)
+        self.model_variance = to_float32(model_variance)
+        self.log_units = to_float32(log_units)
+        self.dominated = to_float32(dominated)
 
     def residual(self, image: Float[Array, "*shape"]) -> Float[Array, " rows"]:
         return self._whitened_gap(image)

@@ -10,11 +10,9 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, Key
 
-from latentuq.core.arrays import read_finite, to_device
+from latentuq.core.arrays import read_finite, to_float32
 from latentuq.core.errors import UserError
 from latentuq.core.modules import with_fields
-
-_FLOAT = np.dtype(np.float32)
 
 
 class GaussianNoise(eqx.Module):
@@ -52,7 +50,7 @@ class GaussianNoise(eqx.Module):
         if np.any(values < 0):
             raise UserError(f"The noise {name} cannot be negative: {values.min():g}.")
         std = values if name == "std" else np.sqrt(values)
-        self.std = to_device(std, _FLOAT)
+        self.std = to_float32(std)
 
     def check(self, shape: tuple[int, ...]) -> None:
         """Refuses data of a shape that the noise does not describe."""
@@ -71,8 +69,8 @@ class GaussianNoise(eqx.Module):
         std = np.broadcast_to(np.asarray(self.std, np.float64).ravel(), units.shape) / units
         factor = self.factor
         if factor is not None:
-            factor = to_device(np.asarray(factor, np.float64) / units[:, None], _FLOAT)
-        return with_fields(self, std=to_device(std, _FLOAT), factor=factor)
+            factor = to_float32(np.asarray(factor, np.float64) / units[:, None])
+        return with_fields(self, std=to_float32(std), factor=factor)
 
     def variance(self, shape: tuple[int, ...]) -> Float[np.ndarray, " data"]:
         """The diagonal of S_noise for data of one shape, flattened, in float64."""

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from latentuq.core.arrays import to_device
+from latentuq.core.arrays import to_float32
 from latentuq.forward.gain import Gain
 from latentuq.likelihood.data import ObservedData
 from latentuq.likelihood.gaussian import LOG_TWO_PI, GaussianLikelihood
@@ -64,10 +64,10 @@ class SignalDependentLikelihood(GaussianLikelihood):
         constant = -0.5 * np.sum(powers * (LOG_TWO_PI + least))
         numbers = (noise, signal, floor, powers, fit_squared_gain(error), constant)
         self.noise, self.signal, self.floor, self.powers, self.gain, self.log_normalisation = (
-            to_device(each, np.dtype(np.float32)) for each in numbers
+            to_float32(each) for each in numbers
         )
         log_units = np.sum(powers * np.log(np.asarray(data.units, np.float64)))
-        self.log_units = to_device(log_units, np.dtype(np.float32))
+        self.log_units = to_float32(log_units)
 
     def residual(self, image: Float[Array, "*shape"]) -> Float[Array, " twice_rows"]:
         """Whitened gaps, then roots of ln v."""

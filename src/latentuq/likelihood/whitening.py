@@ -14,7 +14,7 @@ import numpy as np
 import scipy.linalg
 from jaxtyping import Array, Float
 
-from latentuq.core.arrays import to_device
+from latentuq.core.arrays import to_float32
 from latentuq.core.errors import UserError
 from latentuq.forward.matrix import Matrix
 from latentuq.likelihood.data import (
@@ -121,9 +121,9 @@ def _factor_low_rank(data: ObservedData, model_error: ModelError) -> Factored:
     shares = basis**2 @ (shrinkage * (2 - shrinkage * squares))
     precision = inverse_std**2 * (1 - shares)
     return Factored(
-        LowRankWhitening(_float32(inverse_std), _float32(basis), _float32(shrinkage)),
+        LowRankWhitening(to_float32(inverse_std), to_float32(basis), to_float32(shrinkage)),
         float(np.sum(np.log(safe))) + 2 * float(np.sum(np.log(root))),
-        _float32(scaled - basis @ (shrinkage * (basis.T @ scaled))),
+        to_float32(scaled - basis @ (shrinkage * (basis.T @ scaled))),
         own_variance + np.sum(columns**2, axis=1),
         float(np.sum(counted) - np.sum(noise_variance * precision)),
     )
@@ -175,9 +175,9 @@ def _factor_dense(data: ObservedData, model_error: ModelError) -> Factored:
     whitened_data = np.zeros(size)
     whitened_data[counted] = whitening @ np.asarray(data.y, np.float64)[counted]
     return Factored(
-        DenseWhitening(_float32(spread_whitening), _float32(spread_operator)),
+        DenseWhitening(to_float32(spread_whitening), to_float32(spread_operator)),
         log_det,
-        _float32(whitened_data),
+        to_float32(whitened_data),
         model_variance,
         float(len(scale) - noise_part),
     )
@@ -195,7 +195,3 @@ def _singular(scale: np.ndarray) -> UserError:
         " are known beyond rounding error; state the instrument's noise, or add some, for instance"
         f" a standard deviation of {suggestion:g}."
     )
-
-
-def _float32(values: np.ndarray) -> Float[Array, "..."]:
-    return to_device(values, np.dtype(np.float32))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from latentuq.core.errors import UserError
-from latentuq.core.files import atomic_path
+from latentuq.core.files import write_file
 from latentuq.core.reading import (
     check_size,
     existing_file,
@@ -67,8 +67,7 @@ def write_posterior(
     for name, group in groups.items():
         if group is not None:
             group.to_netcdf(buffer, mode="a", group=name, engine="h5netcdf")
-    with atomic_path(path) as beside:
-        beside.write_bytes(buffer.getbuffer())
+    write_file(path, buffer.getvalue())
 
 
 def load_posterior(

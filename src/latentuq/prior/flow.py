@@ -40,10 +40,6 @@ class Flow(eqx.Module):
     scale: Float[Array, " dim"]
     activation: str = eqx.field(static=True)
 
-    @property
-    def dim(self) -> int:
-        return self.location.shape[0]
-
     def __call__(self, u: Float[Array, " dim"]) -> Float[Array, " dim"]:
         """Maps the base variable to the latent, z = flow(u)."""
         return self.forward(u)[0]

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from latentuq.core.errors import UserError
+from latentuq.core.text import show_size
 from latentuq.data.scaling import Scaling
 from latentuq.prior.check import PriorCheck
 from latentuq.prior.flow import Flow
@@ -147,8 +148,8 @@ class GenerativePrior(eqx.Module):
 
     def __repr__(self) -> str:
         flow = "no flow" if self.flow is None else f"flow of {self.flow.kept.shape[0]} couplings"
-        size = " x ".join(map(str, self.shape))
-        return f"GenerativePrior({self.card.name!r}: u in R^{self.dim} -> {size} image, {flow})"
+        image = f"{show_size(self.shape)} image"
+        return f"GenerativePrior({self.card.name!r}: u in R^{self.dim} -> {image}, {flow})"
 
 
 def _over_batch(fn: Callable, axes: int) -> Callable:

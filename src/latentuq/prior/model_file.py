@@ -97,17 +97,16 @@ def save_prior(path: str | Path, prior: GenerativePrior) -> None:
     write_tensors(Path(path), header, arrays)
 
 
-def keep_check(name_or_path: str | Path, check: PriorCheck) -> Path:
+def keep_check(name_or_path: str | Path, check: PriorCheck) -> None:
     """Writes what a check has found into the model file, whose weights stay as they are."""
-    path = find_model(name_or_path)
+    path = _find_model(name_or_path)
     file = read_tensors(path, KIND)
     write_tensors(path, {**file.header, "check": dataclasses.asdict(check)}, file.arrays)
-    return path
 
 
 def load_prior(name_or_path: str | Path) -> GenerativePrior:
     """Loads an embedded model by name, or a model file by path."""
-    path = find_model(name_or_path)
+    path = _find_model(name_or_path)
     file = read_tensors(path, KIND)
     with _explaining(path):
         return _build(file, _read_architecture(file.header), path)
@@ -169,7 +168,7 @@ def _halved(array: np.ndarray) -> np.ndarray:
     return array.astype(np.float16)
 
 
-def find_model(name_or_path: str | Path) -> Path:
+def _find_model(name_or_path: str | Path) -> Path:
     """The file of an embedded model, or the model file itself."""
     embedded = embedded_models()
     if str(name_or_path) in embedded:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float
 
+from latentuq.core.text import show_size
 from latentuq.forward.gain import Gain
 from latentuq.forward.operator import Operator
 from latentuq.likelihood.noise import GaussianNoise
@@ -33,11 +34,6 @@ def explain(problem: "InverseProblem") -> str:
         f" {np.sqrt(model_variance.mean()):.3g}, {share:.0%} of the variance. The unknown u"
         f" has {problem.dim} dimensions."
     )
-
-
-def show_size(shape: tuple[int, ...]) -> str:
-    """Writes a shape as 28 x 28."""
-    return " x ".join(map(str, shape))
 
 
 def _how_seen(operator: Operator, whole: bool) -> str:

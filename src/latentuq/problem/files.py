@@ -31,7 +31,7 @@ import numpy as np
 from jaxtyping import Array
 
 from latentuq.core.errors import UserError
-from latentuq.core.files import atomic_path
+from latentuq.core.files import atomic_path, write_file
 from latentuq.core.toml_text import format_table
 from latentuq.data.observation import Observation, read_observation
 from latentuq.forward.operator import Composed, Operator
@@ -76,8 +76,7 @@ def save_problem(
     for filename, values in arrays.items():
         with atomic_path(path.with_name(filename)) as beside:
             np.save(beside, values, allow_pickle=False)
-    with atomic_path(path) as beside:
-        beside.write_text(text, encoding="utf-8")
+    write_file(path, text)
 
 
 def _is_unsaved(prior: GenerativePrior) -> bool:

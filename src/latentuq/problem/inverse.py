@@ -11,16 +11,17 @@ from jax.core import Tracer
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, Key
 
-from latentuq.core.arrays import read_real, to_device
+from latentuq.core.arrays import read_real, to_float32
 from latentuq.core.compilation import bounded_jit
 from latentuq.core.errors import UserError
 from latentuq.core.modules import with_fields
+from latentuq.core.text import show_size
 from latentuq.forward.operator import Operator
 from latentuq.likelihood.choice import make_likelihood
 from latentuq.likelihood.likelihood import Likelihood
 from latentuq.likelihood.noise import GaussianNoise
 from latentuq.prior.generative import GenerativePrior
-from latentuq.problem.explain import explain, show_size
+from latentuq.problem.explain import explain
 from latentuq.problem.parts import Parts, join_data, join_noise
 
 _LOG_TWO_PI = float(np.log(2 * np.pi))
@@ -112,7 +113,7 @@ class InverseProblem(eqx.Module):
         self.prior = prior
         self.operator = operator
         self.noise = noise
-        self.y = to_device(data, np.dtype(np.float32))
+        self.y = to_float32(data)
         self.likelihood = make_likelihood(operator, noise, prior.model_error, data)
 
     @property

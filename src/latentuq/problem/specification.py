@@ -22,7 +22,7 @@ from latentuq.core.errors import UserError
 from latentuq.core.reading import existing_file, explaining, read_path
 from latentuq.data.images import read_array, read_fits_header
 from latentuq.data.observation import Observation, Units
-from latentuq.forward.mask import Mask, is_mask_text, parse_mask
+from latentuq.forward.mask import is_mask_text, parse_mask
 from latentuq.forward.operator import Operator
 from latentuq.forward.registry import build_operator, check_parameters
 from latentuq.forward.stacked import stack
@@ -33,14 +33,15 @@ FORMAT = 1
 """The version of problem files that this package reads and writes."""
 MOST_OPERATORS = 50
 """More than these in one problem, stacks included, are taken for a mistake."""
+UNITS = ("scale", "offset", "invert")
+"""What tables and flags say about black and white, see `Units`."""
 AUTO = "auto"
 """The standard deviation of noise whose level is to be estimated from the data."""
 
 Table = Mapping[str, Any]
 Find = Callable[[str], Any]
 
-_UNITS = ("scale", "offset", "invert")
-_KNOWN = ("format", "prior", "model_error", "y", *_UNITS, "operator", "noise")
+_KNOWN = ("format", "prior", "model_error", "y", *UNITS, "operator", "noise")
 _NOISES = ("std", "variance", "covariance")
 # Without any operator the image itself is observed, without noise the data are exact.
 _IDENTITY = ({"kind": "gain", "gain": 1.0},)
@@ -92,7 +93,7 @@ class Specification:
         which of the resulting data are missing. Without a flag for the noise there is none.
         """
         given = {name: value for name, value in flags.items() if value is not None}
-        units = {name: given.pop(name) for name in _UNITS if name in given}
+        units = {name: given.pop(name) for name in UNITS if name in given}
         if (path := given.pop("problem", None)) is not None:
             if given:
                 raise UserError(
@@ -168,7 +169,7 @@ class Specification:
         y = table.get("y")
         if y is not None:
             y = _value("y", y, find) if isinstance(y, str) else read_real(y, "y")
-        units = _check_units({name: table[name] for name in _UNITS if name in table})
+        units = _check_units({name: table[name] for name in UNITS if name in table})
         return cls(
             [_check_operator(each, find) for each in operators],
             {name: _value(name, value, find) for name, value in noise.items()},
@@ -222,10 +223,8 @@ class Specification:
                 f" shape {wanted}{offer}."
             )
         for table in self.operators:
-            if table["kind"] == "mask" and _hides(table, raw.shape):
+            if _hides(table, raw.shape):
                 raw[table["mask"] == 0] = np.nan
-            elif _hides(table, raw.shape):
-                raw[table["flags"] != 0] = np.nan
         resized = dataclasses.replace(observation, raw=raw).resized(wanted, how)
         return dataclasses.replace(self, operators=kept or _IDENTITY), resized
 
@@ -335,21 +334,24 @@ def _value(name: str, value: Any, find: Find | None) -> Any:
 
 
 def _read_operator(table: Table) -> Table:
-    """An operator's table with arrays in the place of files."""
+    """An operator's table with arrays in the place of files; flags of quality become a mask."""
     if table["kind"] == "stack":
         parts = [[_read_operator(each) for each in part] for part in table["parts"]]
         return {"kind": "stack", "parts": parts}
     readers: dict[str, Callable[[Path], np.ndarray]] = {"mask": _read_mask, "psf": _read_psf}
-    return {
+    found = {
         name: readers.get(name, read_array)(value) if isinstance(value, Path) else value
         for name, value in table.items()
     }
+    if table["kind"] == "quality":
+        return {"kind": "mask", "mask": np.asarray(found["flags"]) == 0}
+    return found
 
 
 def _hides(table: Table, shape: tuple[int, ...]) -> bool:
-    """Whether an operator's table is a mask, or flags, of this shape."""
-    values = table.get({"mask": "mask", "quality": "flags"}.get(table["kind"], ""))
-    return isinstance(values, np.ndarray) and values.shape == shape
+    """Whether an operator's table is a mask of this shape."""
+    mask = table.get("mask")
+    return isinstance(mask, np.ndarray) and mask.shape == shape
 
 
 def _read_mask(path: Path) -> np.ndarray:
@@ -381,12 +383,13 @@ def _read_psf(path: Path) -> np.ndarray:
 def _check_noise(highest: float, observation: Observation) -> None:
     """Asks where a noise looks like a share of white although the data are in other units."""
     step = observation.scaling.step
-    least = 1.0 if observation.is_whole else _LEAST_NOISE * step
+    # Whole numbers differ by one at least.
+    least = 1.0 if "int" in observation.kind else _LEAST_NOISE * step
     if step > 1 and 0 < highest < least:
         raise UserError(
-            f"The noise of {highest:g} is far too small for {observation.name}, where black is"
-            f" {observation.scaling.offset:.6g} and white is {observation.scaling.white:.6g}: give"
-            f" it in these units, or write {100 * highest:g}% for a share of white."
+            f"The noise of {highest:g} is far too small for {observation.name}, where"
+            f" {observation.scaling}: give it in these units, or write {100 * highest:g}% for a"
+            " share of white."
         )
 
 
@@ -406,8 +409,6 @@ def _build(table: Table) -> Operator:
     parameters = {name: value for name, value in table.items() if name != "kind"}
     if table["kind"] == "stack":
         return stack(*map(_compose, parameters["parts"]))
-    if table["kind"] == "quality":
-        return Mask(np.asarray(parameters["flags"]) == 0)
     if table["kind"] == "mask" and isinstance(parameters.get("mask"), str):
         return parse_mask(parameters["mask"])
     return build_operator(table["kind"], parameters)

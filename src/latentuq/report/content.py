@@ -157,8 +157,3 @@ class Content(NamedTuple):
     search_values: Float[np.ndarray, " starts"]
     search_modes: Int[np.ndarray, " starts"]
     slices: tuple[Slice, ...]
-
-    @property
-    def overview(self) -> Overview:
-        """The images of the overview."""
-        return Overview(self.data, self.map_image, self.mean, self.std, self.truth)

@@ -43,7 +43,7 @@ class NotebookFigure(Figure):
         return buffer.getvalue()
 
 
-def overview_panels(overview: Overview, brightest: float) -> list[Panel]:
+def overview_panels(overview: Overview | Content, brightest: float) -> list[Panel]:
     """Data (if they are an image), the most probable image, mean, deviation, truth if known.
 
     Args:
@@ -65,7 +65,7 @@ def overview_panels(overview: Overview, brightest: float) -> list[Panel]:
     return panels
 
 
-def draw_overview(overview: Overview, brightest: float) -> Any:
+def draw_overview(overview: Overview | Content, brightest: float) -> Any:
     """All panels of the overview in a row."""
     panels = overview_panels(overview, brightest)
     figure, axes = _sheet(1, len(panels), 1.9)
@@ -244,7 +244,7 @@ def draw_data(content: Content) -> Any:
 
 def draw_gallery(contents: Mapping[str, Content]) -> Any:
     """The overviews of several reports, one below the other."""
-    rows = [overview_panels(each.overview, heat_range(each)) for each in contents.values()]
+    rows = [overview_panels(each, heat_range(each)) for each in contents.values()]
     figure, axes = _sheet(len(rows), max(map(len, rows)), 1.5)
     for place, (name, panels) in enumerate(zip(contents, rows, strict=True)):
         for axis, panel in zip(axes[place], panels, strict=False):
@@ -254,7 +254,7 @@ def draw_gallery(contents: Mapping[str, Content]) -> Any:
 
 
 FIGURES: dict[str, Callable[[Content], Any]] = {
-    "overview": lambda content: draw_overview(content.overview, heat_range(content)),
+    "overview": lambda content: draw_overview(content, heat_range(content)),
     "modes": draw_modes,
     "samples": draw_samples,
     "components": draw_components,

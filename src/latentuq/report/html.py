@@ -52,14 +52,14 @@ def make_page(
         notes: Sentences about the data or the answer.
     """
     sections = [
-        _section("", _overview(content, notes) + _headline(post)),
-        _section("What it could be", _cards(content)),
-        _section("Samples", _samples(post, content)),
-        _section("How pixels vary together", _components(content)),
-        _section("Behind it", _plots(content, drawn)),
-        _section("How far to trust it", _certificate(post)),
-        _section("How this was made", table(provenance)),
-        _section("What the words mean", _glossary()),
+        section("", _overview(content, notes) + _headline(post)),
+        section("What it could be", _cards(content)),
+        section("Samples", _samples(post, content)),
+        section("How pixels vary together", _components(content)),
+        section("Behind it", _plots(content, drawn)),
+        section("How far to trust it", _certificate(post)),
+        section("How this was made", table(provenance)),
+        section("What the words mean", _glossary()),
     ]
     return wrap(title, "".join(sections))
 
@@ -101,7 +101,7 @@ def overview_pictures(content: Content) -> list[str]:
     """The panels of the overview with their captions."""
     return [
         picture(panel.pixels, "<br>".join(filter(None, (panel.name, panel.note))))
-        for panel in overview_panels(content.overview, heat_range(content))
+        for panel in overview_panels(content, heat_range(content))
     ]
 
 
@@ -114,7 +114,7 @@ def _overview(content: Content, remarks: Sequence[str]) -> str:
     if content.comparison is not None:
         notes.append(f"Beside the truth: {content.comparison}")
     notes += [html.escape(each) for each in remarks]
-    return _row(shown, "large") + "".join(f'<p class="note">{note}</p>' for note in notes)
+    return row(shown, "large") + "".join(f'<p class="note">{note}</p>' for note in notes)
 
 
 def _headline(post: Posterior) -> str:
@@ -125,14 +125,23 @@ def _headline(post: Posterior) -> str:
         f"<span>{html.escape(true_minus(mark.sentence))}</span></li>"
         for name, mark in verdict.marks.items()
     )
-    items = "".join(f"<li>{html.escape(each)}</li>" for each in verdict.advice)
-    advice = f"<p>What to try:</p><ul>{items}</ul>" if items else ""
     return (
         f'<div class="verdict {verdict.word}"><p><strong>{verdict.word}</strong>'
         f"{html.escape(str(verdict).removeprefix(verdict.word))}</p>"
-        f'<ul class="marks">{marks}</ul>{advice}'
+        f'<ul class="marks">{marks}</ul>{show_advice(verdict.advice)}'
         f"<p>{html.escape(post.diagnostics.learned)}</p></div>"
     )
+
+
+def show_advice(advice: Sequence[str]) -> str:
+    """What to do, as a list; nothing if there is nothing to be done."""
+    items = "".join(f"<li>{html.escape(each)}</li>" for each in advice)
+    return f"<p>What to try:</p><ul>{items}</ul>" if items else ""
+
+
+def sheet(images: Iterable[np.ndarray], name: str, size: str, *limits: float) -> str:
+    """Grey images of one kind in a row, without captions."""
+    return row((picture(grey_pixels(each, *limits), text=name) for each in images), size)
 
 
 def _cards(content: Content) -> str:
@@ -143,10 +152,8 @@ def _cards(content: Content) -> str:
         few = ""
         if card.draws < _ENOUGH:
             few = f" Draws in its basin: {card.draws}, so that its spread is understated."
-        samples = _row(
-            [picture(grey_pixels(each), text="sample") for each in card.samples], "small"
-        )
-        head = _row(
+        samples = sheet(card.samples, "sample", "small")
+        head = row(
             [
                 picture(grey_pixels(card.image), "mode"),
                 picture(heat_pixels(card.std, high), "standard deviation"),
@@ -166,25 +173,24 @@ def _cards(content: Content) -> str:
 
 
 def _samples(post: Posterior, content: Content) -> str:
-    samples = _row([picture(grey_pixels(each), text="sample") for each in content.samples], "tiny")
+    samples = sheet(content.samples, "sample", "tiny")
     text = "<p>Clean images that are consistent with the data, the generator's error included.</p>"
     check = html.escape(true_minus(post.verdict.fit.details))
     if content.data.ndim != 2:
         return f"{text}{samples}<p>{check}</p>"
     limits = data_range(content.data)
-    seen = [picture(grey_pixels(each, *limits), text="replicate") for each in content.replicates]
-    data = picture(grey_pixels(content.data, *limits), text="data")
     return (
         f"{text}{samples}<p>The data, and under them the same samples, each in its place, as the"
         f" instrument would have seen them, with fresh noise. {check}</p>"
-        f"{_row([data], 'tiny')}{_row(seen, 'tiny')}"
+        f"{sheet([content.data], 'data', 'tiny', *limits)}"
+        f"{sheet(content.replicates, 'replicate', 'tiny', *limits)}"
     )
 
 
 def _components(content: Content) -> str:
     parts = []
     for place, component in enumerate(content.components, 1):
-        pair = _row(
+        pair = row(
             [
                 picture(grey_pixels(component.low), "−2 sd"),
                 picture(grey_pixels(component.high), "+2 sd"),
@@ -264,10 +270,12 @@ def _glossary() -> str:
     return f"<details><summary>{len(GLOSSARY)} words</summary><dl>{terms}</dl></details>"
 
 
-def _section(title: str, body: str) -> str:
+def section(title: str, body: str) -> str:
+    """A part of a page, with its heading if it has one."""
     head = f"<h2>{html.escape(title)}</h2>" if title else ""
     return f"<section>{head}{body}</section>\n"
 
 
-def _row(pictures: Iterable[str], size: str) -> str:
+def row(pictures: Iterable[str], size: str) -> str:
+    """Pictures side by side, of the size that `report.css` gives them."""
     return f'<div class="row {size}">{"".join(pictures)}</div>'

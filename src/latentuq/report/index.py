@@ -32,10 +32,11 @@ def make_index(title: str, introduction: str, rows: Sequence[str]) -> str:
 
     Args:
         title: The title of the page.
-        introduction: The paragraph below it.
+        introduction: What it is about, in a sentence.
         rows: What `make_row` made of each, in the order of the page.
     """
-    return wrap(title, f"<p>{html.escape(introduction)}</p>{''.join(rows)}")
+    how = "A name leads to the whole report. Blue-grey pixels are missing."
+    return wrap(title, f"<p>{html.escape(introduction)} {how}</p>{''.join(rows)}")
 
 
 def make_row_of_failure(name: str, reason: str) -> str:

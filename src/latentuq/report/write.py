@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 
 FILES = ("report.html", "summary.json", "posterior.nc", "mean.fits", "std.fits")
 """What a report may consist of, besides its figures."""
+# Those of the diagnostics that `summary.json` has under the same names.
+_DIAGNOSTICS = (
+    *("khat", "khat_limit", "ess", "draws", "rounds", "missed_mass", "new_basin_chance"),
+    *("reduced_chi_squared", "predictive_p_value", "information", "variance_left", "learned"),
+    "forward_equivalents",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +104,6 @@ def write_summary(folder: Path, facts: dict[str, Any]) -> None:
 
 def summarise(post: Posterior, content: Content) -> dict[str, Any]:
     """The numbers of a report."""
-    d = post.diagnostics
     bad = [each.cause for each in post.verdict.reasons if each.cause.standing is Standing.BAD]
     facts: dict[str, Any] = {
         "status": post.verdict.word,
@@ -118,19 +123,7 @@ def summarise(post: Posterior, content: Content) -> dict[str, Any]:
             for card in content.cards
         ],
         "weight_of_other_modes": content.rest,
-        "khat": d.khat,
-        "khat_limit": d.khat_limit,
-        "ess": d.ess,
-        "draws": d.draws,
-        "rounds": d.rounds,
-        "missed_mass": d.missed_mass,
-        "new_basin_chance": d.new_basin_chance,
-        "reduced_chi_squared": d.reduced_chi_squared,
-        "predictive_p_value": d.predictive_p_value,
-        "information": d.information,
-        "variance_left": d.variance_left,
-        "learned": d.learned,
-        "forward_equivalents": d.forward_equivalents,
+        **{name: getattr(post.diagnostics, name) for name in _DIAGNOSTICS},
         **post.provenance,
     }
     if content.comparison is not None:

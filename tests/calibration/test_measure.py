@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import latentuq as lu
-from latentuq.calibration.measure import Truth, measure_draws
-from latentuq.calibration.summary import check_uniformity, coverage, is_unreliable
-from studies.calibration_summary import check_weights
+from latentuq.calibration.measure import Truth, coverage, measure_draws
+from studies.calibration_summary import check_uniformity, check_weights
+from studies.pages import is_unreliable
 
 PROBLEMS = 300
 SIDE = np.linspace(-4.5, 4.5, 121)
