@@ -17,6 +17,7 @@ from latentuq.data.scaling import BYTES, UNIT, Scaling
 from latentuq.prior.check import PriorCheck
 from latentuq.prior.generative import Card
 from latentuq.prior.model_file import load_prior, read_card, save_prior
+from latentuq.problem.specification import Specification
 
 SHAPE = (6, 8)
 FLAGS = [
@@ -124,7 +125,19 @@ def test_images_that_do_not_belong_to_the_prior_are_refused(scaled, tmp_path):
 def test_images_that_training_kept_aside_serve_by_default(tiny_prior):
     found = read_held_out(tiny_prior, None, Units())
     np.testing.assert_array_equal(found.images, tiny_prior.card.held_out)
-    assert read_held_out(load_prior("mnist"), None, Units()).images.shape == (40, 28, 28)
+
+
+def test_noise_has_the_units_of_the_files_that_kept_images_came_from(tmp_path):
+    """As for reconstruct: 25 of 255 under a prior of 8-bit images."""
+    found = read_held_out(load_prior("mnist"), None, Units())
+    assert (found.images.shape, found.images.max()) == ((40, 28, 28), 1)
+    noise = Specification.from_flags({"noise": "25"}).with_files(found.observation).noise["std"]
+    assert noise == pytest.approx(25 / 255)
+    request = CalibrationRequest(
+        tmp_path, "mnist", specification=Specification.from_flags({"noise": "3000"})
+    )
+    with pytest.raises(UserError, match=r"noise of 3000 is 11\.8 times as large as the range"):
+        calibrate(request, lambda *event: None)
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path, tiny_prior):

@@ -21,11 +21,12 @@ from latentuq.data.datasets import PUBLICATIONS, load_dataset
 from latentuq.data.digits import load_digits
 from latentuq.data.image_sets import read_images
 from latentuq.data.observation import Observation, Units, read_observation
-from latentuq.data.scaling import BYTES, UNIT
+from latentuq.data.scaling import BYTES, UNIT, Scaling
 from latentuq.prior.generative import GenerativePrior
 from latentuq.prior.model_file import keep_check, load_prior
 from latentuq.prior.training.quality import compare_elbos
 from latentuq.problem.specification import Specification
+from latentuq.problem.units import check_noise
 
 # Samples of the prior that are shown.
 _SAMPLES = 24
@@ -144,30 +145,33 @@ def read_held_out(prior: GenerativePrior, source: str | None, units: Units) -> H
 def _read_raw(prior: GenerativePrior, source: str, units: Units) -> tuple[str, np.ndarray]:
     """Images in the units of their files, as bytes if these are bytes."""
     if source in PUBLICATIONS:
-        return source, load_dataset(source).test_images
+        return source, _restore(load_dataset(source).test_images, BYTES)
     found = read_images(source)
     images, scaling = found.train if found.test is None else found.test, found.scaling
-    raw = scaling.from_unit(images.astype(np.float64))
-    if scaling == BYTES:
-        return source, np.rint(raw).astype(np.uint8)
-    if prior.scaling in (UNIT, BYTES) and scaling != UNIT and units.scale is None:
+    if prior.scaling in (UNIT, BYTES) and scaling not in (UNIT, BYTES) and units.scale is None:
         raise UserError(
             f"{source} holds values from {scaling.offset:g} to {scaling.white:g}, but"
             f" {prior.card.name} was trained on images of 8 bits or from 0 to 1: say what white is"
             " with --scale."
         )
-    return source, raw
+    return source, _restore(images, scaling)
+
+
+def _restore(images: Float[np.ndarray, "n *shape"], scaling: Scaling) -> np.ndarray:
+    """Images in the units of the files that they came from, which noise is stated in too."""
+    raw = scaling.from_unit(images.astype(np.float64))
+    return np.rint(raw).astype(np.uint8) if scaling == BYTES else raw
 
 
 def _kept_images(prior: GenerativePrior) -> tuple[str, np.ndarray]:
-    card, scaling = prior.card, UNIT if prior.scaling == BYTES else prior.scaling
+    card = prior.card
     if card.held_out is not None:
-        return "images that training kept aside", scaling.from_unit(card.held_out)
+        return "images that training kept aside", _restore(card.held_out, prior.scaling)
     data = str(card.training.get("data"))
     if data == "mnist":
-        return "the MNIST test digits of the package", load_digits().images
+        return "the MNIST test digits of the package", _restore(load_digits().images, BYTES)
     if data in PUBLICATIONS:
-        return f"test images of {data}", load_dataset(data).test_images
+        return f"test images of {data}", _restore(load_dataset(data).test_images, BYTES)
     raise UserError(f"The model {card.name} keeps no held-out images: give --images.")
 
 
@@ -177,6 +181,7 @@ def _make_plan(request: CalibrationRequest, prior: GenerativePrior, found: Obser
     operator, noise = request.specification.with_files(found).build(prior.shape)
     if noise is None:
         raise UserError("calibrate adds noise of a known level: give it instead of --noise auto.")
+    check_noise(found, noise)
     return Plan(operator, noise, request.corruption, request.budget, request.seed)
 
 
