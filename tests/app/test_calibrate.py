@@ -19,6 +19,7 @@ from latentuq.data.scaling import BYTES, UNIT, Scaling
 from latentuq.prior.check import PriorCheck
 from latentuq.prior.generative import Card
 from latentuq.prior.model_file import load_prior, read_card, save_prior
+from latentuq.problem.specification import Specification
 
 SHAPE = (6, 8)
 FLAGS = [
@@ -158,6 +159,14 @@ def test_the_units_of_a_problem_file_are_not_those_of_held_out_images(
     assert asked[0].units == Units(invert=True)
     assert asked[0].specification.noise == {"std": pytest.approx(0.1)}
     assert asked[0].corruption == "--problem p.toml"
+
+
+def test_noise_that_hides_everything_is_refused(tmp_path):
+    request = CalibrationRequest(
+        tmp_path, "mnist", specification=Specification.from_flags({"noise": "3000"})
+    )
+    with pytest.raises(UserError, match=r"noise of 3000 is 11\.8 times as large as the range"):
+        calibrate(request, lambda *event: None)
 
 
 def test_a_folder_of_something_else_is_left_alone(tmp_path, tiny_prior):

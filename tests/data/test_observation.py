@@ -6,7 +6,7 @@ from PIL import Image
 
 from latentuq.core.errors import UserError
 from latentuq.data.observation import Observation, Units, read_observation
-from latentuq.data.scaling import Scaling
+from latentuq.data.scaling import BYTES, Scaling
 
 RNG = np.random.default_rng(2)
 COLOUR = RNG.integers(0, 256, (5, 7, 3), np.uint8)
@@ -94,11 +94,19 @@ def test_an_offset_alone_keeps_the_scale_and_a_negative_turns_round():
 
 def test_numbers_of_any_kind_are_in_the_units_of_unusual_training_files():
     trained = Scaling(100.0, 400.0)
-    for kind in (np.uint8, np.uint16, np.int32, np.float32):
+    for kind in (np.uint16, np.int32, np.float32):
         found = read_observation(np.array([[100, 200]], kind), trained)
         assert found.scaling.to_unit(found.raw).tolist() == [[0.0, 0.25]]
         assert "units of the images that the prior was trained on" in found.assumed
     assert read_observation(np.array([[True, False]]), trained).scaling == Scaling(0.0, 1.0)
+
+
+def test_bytes_that_cannot_reach_the_white_of_the_prior_are_asked_about():
+    raw, trained = np.array([[0, 255]], np.uint8), Scaling(100.0, 3000.0)
+    with pytest.raises(UserError, match=r"end at 255, but .* white at 3100: .* --scale 255"):
+        read_observation(raw, trained)
+    assert read_observation(raw, trained, units=Units(scale=255.0)).scaling == BYTES
+    assert read_observation(raw, Scaling(10.0, 200.0)).scaling == Scaling(10.0, 200.0)
 
 
 def test_what_is_assumed_names_range_and_unit(tmp_path):

@@ -71,6 +71,26 @@ def test_problems_survive_a_round_trip(operator, tmp_path):
     assert_same(load_problem(tmp_path / "night.toml", PRIOR), problem)
 
 
+def test_the_scale_of_saved_data_is_doubted_for_another_image(tmp_path):
+    """A saved problem holds data where white is 1, whatever the image was that they came from."""
+    problem, path = make_problem(EXAMPLES["mask"]), tmp_path / "night.toml"
+    save_problem(problem, path)
+    image = np.linspace(0, 255, 48).astype(np.uint8).reshape(SHAPE)
+    for given, is_given in (({}, False), ({"scale": 255.0}, True)):
+        specification = Specification.from_flags({"problem": path} | given)
+        observation = problem_file.read_data(specification, image, PRIOR)
+        assert observation.scale_is_given == is_given
+        if is_given:
+            stated = problem_file.make_problem(specification, PRIOR, observation)
+            np.testing.assert_allclose(
+                stated.y[stated.observed], (image / 255)[stated.observed], rtol=1e-6
+            )
+            assert stated.noise.std == problem.noise.std
+        else:
+            with pytest.raises(UserError, match="values from 0 to 255, but black is taken to be 0"):
+                problem_file.make_problem(specification, PRIOR, observation)
+
+
 @pytest.mark.parametrize("noise", NOISES, ids=repr)
 def test_noise_survives_a_round_trip(noise, tmp_path):
     problem = make_problem(EXAMPLES["mask"], noise)

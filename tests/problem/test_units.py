@@ -67,6 +67,12 @@ def test_other_units_are_asked_about_and_taken_if_they_are_confirmed(raw, scalin
     np.testing.assert_allclose(values, scaling.to_unit(raw), atol=1e-6 * np.abs(values).max())
 
 
+@pytest.mark.parametrize("scaling", [COUNTS, COUNTS.inverted()])
+def test_what_confirms_the_units_keeps_black_where_it_was(scaling):
+    with pytest.raises(UserError, match="confirm it with --offset 100 --scale 3000"):
+        state(1e4 * X, scaling, 0.1)
+
+
 @pytest.mark.parametrize("level", [0.1, 0.5, 2.0])
 def test_noise_that_was_stated_explains_what_lies_beyond_black_and_white(level):
     noisy = X + level * np.random.default_rng(1).normal(size=SHAPE)

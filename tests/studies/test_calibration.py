@@ -33,7 +33,7 @@ def test_baselines_can_be_studied_too(method):
 @pytest.mark.parametrize(
     ("study", "message"),
     [
-        (Study("dreamt", "blur", ""), "no study 'dreamt'; there are simulated, real$"),
+        (Study("dreamt", "blur", ""), r"no study 'dreamt'; there are simulated, real\.$"),
         (Study("real", "blur", "scalar", "magic"), "no method 'magic'; there are latentuq"),
         (Study("real", "blur", "vague"), "no model error 'vague'"),
     ],

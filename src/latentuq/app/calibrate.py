@@ -25,6 +25,7 @@ from latentuq.prior.generative import GenerativePrior
 from latentuq.prior.model_file import keep_check, load_prior
 from latentuq.prior.training.quality import compare_elbos
 from latentuq.problem.specification import Specification
+from latentuq.problem.units import check_noise
 
 # Samples of the prior that are shown.
 _SAMPLES = 24
@@ -159,6 +160,7 @@ def _make_plan(request: CalibrationRequest, prior: GenerativePrior, found: Obser
     operator, noise = request.specification.with_files(found).build(prior.shape)
     if noise is None:
         raise UserError("calibrate adds noise of a known level: give it instead of --noise auto.")
+    check_noise(found, noise)
     return Plan(operator, noise, request.corruption, request.budget, request.seed)
 
 

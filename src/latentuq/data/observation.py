@@ -25,11 +25,13 @@ class Units:
         scale: White minus black.
         offset: Black.
         invert: Whether black and white change places.
+        certain: Whether the scale was said of this very image, so that it is not doubted.
     """
 
     scale: float | None = None
     offset: float | None = None
     invert: bool = False
+    certain: bool = True
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -45,7 +47,7 @@ class Observation:
         kind: The kind of numbers in the file, such as uint8.
         unit: The name of the unit, such as adu; empty if the file does not tell.
         header: The header of a FITS file; None for others.
-        scale_is_given: Whether the user has said what the scale is.
+        scale_is_given: Whether the user has said what the scale of this image is.
     """
 
     name: str
@@ -123,7 +125,7 @@ def read_observation(
     scaling, basis = _choose_scaling(raw, name, trained, units or Units())
     header = None if is_array else read_fits_header(source)
     unit = "" if header is None else str(header.get("BUNIT", "")).strip()
-    given = units is not None and units.scale is not None
+    given = units is not None and units.scale is not None and units.certain
     return Observation(name, values, scaling, basis, str(raw.dtype), unit, header, given)
 
 
@@ -145,6 +147,12 @@ def _known_scaling(raw: np.ndarray, name: str, trained: Scaling) -> tuple[Scalin
     kind = str(raw.dtype)
     # Common scalings say nothing about units: the kind of number does.
     if trained not in (UNIT, BYTES) and kind != "bool":
+        if trained.white > (largest := _WHITES.get(kind, np.inf)):
+            raise UserError(
+                f"{name} holds {kind} numbers, which end at {largest:.6g}, but the images that the"
+                f" prior was trained on are white at {trained.white:.6g}: say what white is here"
+                f" with --scale, for instance --scale {largest:.6g}."
+            )
         return trained, "in the units of the images that the prior was trained on"
     if raw.dtype.kind == "f":
         return UNIT, "taken as they are"

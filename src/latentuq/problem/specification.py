@@ -100,8 +100,11 @@ class Specification:
                     f"--problem already describes operator and noise: leave out --{min(given)}."
                 )
             found = cls.read(path)
-            # The noise of the file stays in the units of the file.
-            return dataclasses.replace(found, units=dataclasses.replace(found.units, **units))
+            # The noise of the file stays in the units of the file. If that holds data, its scale is
+            # theirs, and the image may have another.
+            certain = found.y is None or "scale" in units
+            units = dataclasses.replace(found.units, certain=certain, **units)
+            return dataclasses.replace(found, units=units)
         if "boundary" in given and "blur" not in given:
             raise UserError("--boundary belongs to a blur: give --blur too.")
         noises = [flag for flag in _NOISE_FLAGS if flag in given]

@@ -58,6 +58,23 @@ def keeps_units(operator: Operator) -> bool:
     return _is_kept(*_response(operator))
 
 
+def check_noise(observation: Observation, noise: GaussianNoise) -> None:
+    """Asks for the units of a noise, on the scale of the prior, that leaves nothing to be seen."""
+    level = float(np.median(np.asarray(noise.std)))
+    if level > _ASKED_IN_NOISE:
+        raise UserError(
+            f"The noise of {level * observation.scaling.step:.4g} is {level:.3g} times as large as"
+            f" the range of the image ({_taken(observation)}), so that nothing can be seen: give"
+            f" the noise in the units of {observation.name}, or say what black and white are with"
+            " --offset and --scale."
+        )
+
+
+def _taken(observation: Observation) -> str:
+    scaling = observation.scaling
+    return f"black is taken to be {scaling.offset:.6g} and white {scaling.white:.6g}"
+
+
 def _response(
     operator: Operator,
 ) -> tuple[Float[np.ndarray, "*data"], Bool[np.ndarray, "*data"]]:
@@ -78,21 +95,17 @@ def _check_range(
     noise: GaussianNoise | None,
 ) -> None:
     """Asks what black and white are where data cannot be images with so much noise."""
-    name, scaling = observation.name, observation.scaling
+    scaling = observation.scaling
     low, high = float(values[shown].min()), float(values[shown].max())
     level = None if noise is None else float(np.median(np.asarray(noise.std)))
-    taken = f"black is taken to be {scaling.offset:.6g} and white {scaling.white:.6g}"
     beyond = max(-low, high - 1) - _SPREAD * min(level or 0.0, _ASKED_IN_NOISE)
     raw = observation.raw[shown]
-    text = f"{name} has values from {observation.show(raw.min(), raw.max())}, but {taken}"
+    values_of_file = observation.show(raw.min(), raw.max())
+    text = f"{observation.name} has values from {values_of_file}, but {_taken(observation)}"
     if beyond > (_ASKED_IN_NOISE if level is None else _ASKED):
         raise _question(observation, text)
-    if level is not None and level > _ASKED_IN_NOISE:
-        raise UserError(
-            f"The noise of {level * scaling.step:.4g} is {level:.3g} times as large as the range of"
-            f" the image ({taken}), so that nothing can be seen: give the noise in the units of"
-            f" {name}, or say what black and white are with --offset and --scale."
-        )
+    if noise is not None:
+        check_noise(observation, noise)
     if level is not None and beyond > _NOTICED:
         explained = f"a noise of {level * scaling.step:.3g}" if level else "no noise"
         warnings.warn(f"{text}; {explained} does not explain that.", stacklevel=3)
@@ -104,7 +117,10 @@ def _check_range(
 
 
 def _question(observation: Observation, text: str) -> UserError:
+    # Black before --invert: without --offset it would be 0.
+    black = min(observation.scaling.offset, observation.scaling.white)
+    offset = f"--offset {black:.6g} " if black else ""
     return UserError(
         f"{text}: say what they are with --offset BLACK --scale WHITE-MINUS-BLACK, or confirm it"
-        f" with --scale {observation.scaling.step:g}."
+        f" with {offset}--scale {observation.scaling.step:.6g}."
     )
