@@ -94,3 +94,17 @@ def test_a_noise_of_874_is_asked_about(reconstruct, folder):
     code, _, err = reconstruct("clean.npy", "--noise", "874")
     assert code == 2
     assert "874 times as large as the range" in err
+
+
+@pytest.mark.parametrize("flags", [(), ("--invert",)])
+def test_a_phone_photo_behind_a_soft_mask_is_inverted_or_said_to_be(reconstruct, folder, flags):
+    name = "-".join(("photo", *flags))
+    code, _, err = reconstruct(
+        "photo.jpg", "--resize", "crop", "--mask", "mask.png", "--noise", "10%", *flags,
+        "--budget", "preview", "-o", name,
+    )  # fmt: skip
+    assert code == 0, err
+    facts = facts_of(folder, name)
+    assert ("INVERTED" in facts["reasons"]) == (not flags)
+    assert any("neither black nor white" in note for note in facts["notes"])
+    assert any("resized from 300x400 to 28x28" in note for note in facts["notes"])

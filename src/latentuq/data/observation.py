@@ -90,7 +90,11 @@ class Observation:
         if how not in done:
             raise UserError(f"Resizing is crop or pad, not {how!r}.")
         change = "" if _same_proportions(self.raw.shape, shape) else f", and {done[how]}"
-        warnings.warn(f"{self.name} was resized from {old} to {new} pixels{change}.", stacklevel=2)
+        warnings.warn(
+            f"{self.name} was resized from {old} to {new} pixels{change}; the noise is taken to be"
+            " that of the new pixels.",
+            stacklevel=2,
+        )
         return dataclasses.replace(self, raw=_resize(self.raw, shape, how))
 
 
