@@ -279,7 +279,7 @@ def test_masks_of_the_size_of_the_picture_are_resized_with_it():
     stated = Specification(({"kind": "mask", "mask": mask}, {"kind": "blur", "sigma": 0.5}))
     with pytest.raises(UserError, match=r"shape \(16, 12\), .* \(8, 6\); --resize crop"):
         stated.fit(picture, SHAPE, None)
-    with pytest.warns(UserWarning, match="resized from 16x12 to 8x6 pixels."):
+    with pytest.warns(UserWarning, match="resized from 16x12 to 8x6 pixels;"):
         found, resized = stated.fit(picture, SHAPE, "crop")
     assert [table["kind"] for table in found.operators] == ["blur"]
     assert np.isnan(resized.raw[0]).all()

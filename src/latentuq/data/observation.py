@@ -85,7 +85,11 @@ class Observation:
             raise UserError(f"Resizing is crop or pad, not {how!r}.")
         same = self.raw.shape[0] * shape[1] == self.raw.shape[1] * shape[0]
         change = "" if same else f", and {done[how]}"
-        warnings.warn(f"{self.name} was resized from {old} to {new} pixels{change}.", stacklevel=2)
+        warnings.warn(
+            f"{self.name} was resized from {old} to {new} pixels{change}; the noise is taken to be"
+            " that of the new pixels.",
+            stacklevel=2,
+        )
         return dataclasses.replace(self, raw=_resize(self.raw, shape, how))
 
 
