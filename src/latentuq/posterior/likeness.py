@@ -108,12 +108,21 @@ class Bank:
     def usual(
         self, noise: Float[np.ndarray, " data"], errors: Float[np.ndarray, "tried data"]
     ) -> Usual:
-        """Lets images of the bank stand for data.
+        """Lets images of the bank stand for data, without the generator's error and with it.
+
+        Where the generator draws few brightnesses, those of real images are in its error. Where it
+        draws many, the error blurs them, and a real image may have less of it.
 
         Args:
             noise: The variance of the noise of each datum, which is drawn afresh.
-            errors: What the generator's error, which real images have, adds to the first images.
+            errors: What the generator's error adds to the first images.
         """
+        plain, whole = (self._try(noise, each) for each in (np.zeros_like(errors), errors))
+        return plain._replace(factor_spread=max(plain.factor_spread, whole.factor_spread))
+
+    def _try(
+        self, noise: Float[np.ndarray, " data"], errors: Float[np.ndarray, "tried data"]
+    ) -> Usual:
         generator = np.random.default_rng(1)
         found = []
         for own in np.flatnonzero(self._seen[: len(errors)]):
