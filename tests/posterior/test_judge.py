@@ -60,6 +60,7 @@ def standing_out(prominence):
         ({"p_value": 1e-9, "noise_ratio": 2.0, "neighbours": 0.5}, [Cause.MISFIT]),
         ({"noise_ratio": 2.0}, [Cause.FITS]),
         ({"scatter": 0.2}, [Cause.NOISE_TOO_LARGE]),
+        ({"scatter": 1e-9, "brightest": 0.0, "likeness": None}, [Cause.BLANK]),
         ({"likeness": ALIKE._replace(correlation=0.1, negative=-0.7)}, [Cause.INVERTED]),
         ({"likeness": ALIKE._replace(factor=0.4)}, [Cause.WRONG_SCALE]),
         ({"likeness": ALIKE._replace(factor=2.5)}, [Cause.WRONG_SCALE]),

@@ -123,7 +123,9 @@ def measure_fit(inference: Inference, problem: InverseProblem) -> Fit | None:
         p_value=_p_value(inference, problem),
         unexplained=float((left - _ERRORS * left_error) / max(signal, error, images.faintest)),
         usual_unexplained=float(model_part / (images.signal + model_part)),
-        brightest=float((signal + _ERRORS * error) / images.least) if images.least else np.inf,
+        brightest=float(max(signal + _ERRORS * error, 0) / images.least)
+        if images.least
+        else np.inf,
         scatter=float(total / expected) if expected > 0 else np.inf,
         noise_ratio=float(ratio),
         noise_level=_common_unit(problem)
