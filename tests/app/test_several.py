@@ -31,7 +31,7 @@ def test_a_folder_stands_for_its_images(tmp_path):
     (tmp_path / "c.png").mkdir()
     found = find_images(["x.npy", str(tmp_path), "sky.fits[SCI]"])
     assert found == ["x.npy", str(tmp_path / "a.tif"), str(tmp_path / "b.png"), "sky.fits[SCI]"]
-    with pytest.raises(UserError, match=r"c\.png holds no images"):
+    with pytest.raises(UserError, match=r"c\.png holds no \.png, .* name NumPy files"):
         find_images([str(tmp_path / "c.png")])
 
 
@@ -104,7 +104,8 @@ def test_each_image_has_a_report_and_a_row(tmp_path, request_of, tiny_images, mo
         saved = json.loads((folder / "summary.json").read_text())
         assert saved == {key: facts[key] for key in saved}
         assert facts["status"] == ("reliable" if saved["verdict"]["reliable"] else "unreliable")
-        assert f"<p>{html.escape(saved['verdict']['text'])}</p>" in page
+        word, _, why = saved["verdict"]["text"].partition(": ")
+        assert f"<small>{word}</small></h2><p>{html.escape(why[0].upper() + why[1:])}</p>" in page
     assert told[0]["log_evidence"] != told[2]["log_evidence"]
     messages = [event.message for event in events]
     assert messages[0].startswith("y #1.npy (1 of 3): ")

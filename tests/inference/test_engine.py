@@ -204,7 +204,7 @@ def test_progress_comes_in_stages(banana):
         seconds = [report.seconds for report in reports]
         assert all(first < second for first, second in itertools.pairwise(seconds))
         assert all(report.modes.shape[1] == 2 and report.message for report in reports)
-        assert reports[-1].message == str(posts[budget].verdict)
+        assert reports[-1].message == posts[budget].verdict.computed.sentence
         np.testing.assert_array_equal(reports[-1].weights, posts[budget].weights)
         np.testing.assert_array_equal(reports[-1].modes, posts[budget].modes)
 

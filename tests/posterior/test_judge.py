@@ -60,6 +60,7 @@ def standing_out(prominence):
         ({"p_value": 1e-9, "noise_ratio": 2.0, "neighbours": 0.5}, [Cause.MISFIT]),
         ({"noise_ratio": 2.0}, [Cause.FITS]),
         ({"scatter": 0.2}, [Cause.NOISE_TOO_LARGE]),
+        ({"scatter": 1e-9, "brightest": 0.0, "likeness": None}, [Cause.BLANK]),
         ({"likeness": ALIKE._replace(correlation=0.1, negative=-0.7)}, [Cause.INVERTED]),
         ({"likeness": ALIKE._replace(factor=0.4)}, [Cause.WRONG_SCALE]),
         ({"likeness": ALIKE._replace(factor=2.5)}, [Cause.WRONG_SCALE]),
@@ -145,3 +146,11 @@ def test_advice_follows_from_the_reason(changes, words):
     assert not verdict.reliable
     assert Verdict.from_json(verdict.to_json()) == verdict
     assert dataclasses.replace(verdict, fit=judge()).advice[0] != verdict.advice[0]
+
+
+def test_the_noise_of_a_single_datum_is_not_judged():
+    nothing = Learned(information=0.3, variance_left=0.97)
+    one = {"surprises": np.zeros(1), "places": np.zeros(1, int), "scatter": 0.0}
+    alone = SOUND.prominences._replace(data=np.zeros(1), noise=np.full(1, 0.1))
+    mark = judge(nothing, prominences=alone, **one)
+    assert [reason.cause for reason in mark.reasons] == [Cause.NOTHING_LEARNED]

@@ -39,14 +39,21 @@ def test_a_negative_looks_like_the_negative_of_an_image(bank):
 
 
 def test_what_is_usual_is_seen_on_images_of_the_bank(bank):
-    clear, noisy = (bank.usual(np.full(DATA, variance)) for variance in (0.0, 0.25))
+    errors = np.zeros((64, DATA))
+    clear, noisy = (bank.usual(np.full(DATA, variance), errors) for variance in (0.0, 0.25))
     assert 0 < clear.factor_spread < 0.05
     assert clear.correlation > 0.95 > noisy.correlation > 0.2
     assert noisy.factor_spread > clear.factor_spread
 
 
+def test_brightness_that_only_the_generators_error_has_is_usual(bank):
+    logs = np.random.default_rng(2).normal(0, 0.3, (64, 1))
+    usual = bank.usual(np.zeros(DATA), (np.exp(logs) - 1) * make_images(512)[:64])
+    assert usual.factor_spread == pytest.approx(np.std(logs), rel=0.05)
+
+
 def test_one_datum_has_no_picture():
     usual = Bank(np.random.default_rng(0).normal(size=(16, 1)), np.ones(1), np.ones(1)).usual(
-        np.ones(1)
+        np.ones(1), np.zeros((16, 1))
     )
     assert np.isinf(usual.factor_spread)

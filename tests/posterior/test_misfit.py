@@ -1,3 +1,5 @@
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +11,7 @@ from exact_posteriors import make_problem, solve_exactly
 from latentuq.inference.causes import Cause
 from latentuq.posterior.judge import WORST_FIT
 from latentuq.posterior.misfit import _prominence, measure_fit
+from latentuq.prior.model_error import ModelError
 
 
 @pytest.fixture(scope="module")
@@ -196,3 +199,22 @@ def test_scale_and_offset_are_told(digits, factor, offset):
     # Images of the prior that look like this one are brighter or fainter by some 15 %.
     assert reason.numbers["factor"] == pytest.approx(factor, rel=0.3)
     assert reason.numbers["offset"] == pytest.approx(offset, abs=0.1 * factor)
+
+
+@pytest.mark.slow
+def test_an_error_that_scales_images_makes_other_brightness_usual():
+    """Where the generator draws one brightness, S_model alone knows that others occur."""
+    shape = np.exp(-((np.arange(30) - 14.5) ** 2) / 40.0)
+    noise = lu.GaussianNoise(0.05)
+
+    def spread(scale):
+        factors = jnp.asarray(scale * shape[None], jnp.float32)
+        error = ModelError(jnp.full(30, 1e-4), factors)
+        prior = lu.prior_from(lambda u: jnp.asarray(shape) + 0.02 * u[0], 1, (30,), 0.01)
+        prior = dataclasses.replace(prior, model_error=error)
+        problem = lu.InverseProblem(prior, lu.Mask(np.ones(30)), noise, shape)
+        post = lu.solve(jax.random.key(0), problem, budget="preview")
+        return measure_fit(post.inference, problem).usual.factor_spread
+
+    assert spread(0.0) < 0.05
+    assert spread(0.2) == pytest.approx(0.2, rel=0.3)

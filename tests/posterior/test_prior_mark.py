@@ -41,7 +41,10 @@ def test_numbers_become_causes_and_a_word(changes, causes, word):
 
 def test_what_is_known_is_said_with_its_numbers():
     assert "20 held-out images" in judge_prior(GOOD).details
-    assert "50% of each image), 95% lay in their 90 % intervals" in judge_prior(GOOD).details
+    assert (
+        "95% of the hidden pixels (50% of each image) lay in their 90 % intervals, and 90% of those"
+        in judge_prior(GOOD).details
+    )
     assert judge_prior(None).standing is Standing.UNKNOWN
 
 

@@ -12,6 +12,7 @@ from latentuq.app.reconstruct import Request, load_prior_of, reconstruct
 from latentuq.core.errors import UserError
 from latentuq.core.files import make_folder, write_file
 from latentuq.data.image_sets import image_files
+from latentuq.data.images import IMAGE_SUFFIXES
 from latentuq.report.index import Entry, make_index, make_row, make_row_of_failure
 
 Facts = dict[str, Any]
@@ -28,7 +29,10 @@ def find_images(names: Iterable[str]) -> list[str]:
     for name in names:
         inside = image_files(Path(name)) if Path(name).is_dir() else [Path(name)]
         if not inside:
-            raise UserError(f"The folder {name} holds no images.")
+            raise UserError(
+                f"The folder {name} holds no {', '.join(IMAGE_SUFFIXES)} images; name NumPy files"
+                " one by one."
+            )
         found += map(str, inside)
     return found
 
@@ -80,7 +84,9 @@ def reconstruct_all(
                 tell({"image": image, "status": "failed", "reasons": [str(error)], "report": None})
                 continue
             verdict = report.posterior.verdict
-            rows.append(make_row(Entry(name, str(verdict), "", verdict, report.content)))
+            why = str(verdict).removeprefix(f"{verdict.word}: ")  # The word stands beside the name.
+            why = why[:1].upper() + why[1:]
+            rows.append(make_row(Entry(name, why, "", verdict, report.content)))
             tell({"image": image, **report.facts, "report": str(one.folder / "report.html")})
     finally:
         if rows:

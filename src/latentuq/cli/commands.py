@@ -9,6 +9,7 @@ from latentuq.cli import calibrate, data, demo, models, problem, reconstruct, tr
 from latentuq.core.reading import MOST_BYTES, VARIABLE
 
 app = typer.Typer(
+    rich_markup_mode="markdown",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -82,7 +82,10 @@ def staged_folder(
     with _parents_of(target), exclusive(target):
         _clear(target, new, old)
         if target.is_dir() and any(target.iterdir()) and not force:
-            raise UserError(f"{path} exists and is not empty; --force writes to it all the same.")
+            raise UserError(
+                f"{path} exists and is not empty; --force (in Python force=True) writes to it all"
+                " the same."
+            )
         if target.exists() and not target.is_dir():
             raise UserError(f"Cannot write to {path}: {target} is a file, not a folder.")
         # What was set aside comes back, unless the new folder is in place.

@@ -111,7 +111,7 @@ def assemble(
     )
     verdict = Verdict(computed)
     points = to_device(np.array([mode.point for mode in modes]), dtype)
-    clock.stage("certify", "certified", str(verdict), points, to_device(weights, dtype))
+    clock.stage("certify", "certified", computed.sentence, points, to_device(weights, dtype))
     return Inference(
         modes=points,
         log_densities=to_device([-mode.value for mode in modes], dtype),

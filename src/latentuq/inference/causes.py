@@ -8,14 +8,15 @@ import enum
 _MORE_TIME = "Give the inference more time (budget thorough), or try another seed."
 # What is said about a check of the prior on held-out images.
 _CHECKED = (
-    "checked on {images:.0f} held-out images: of the pixels that the data did not show as such"
-    " ({hidden:.0%} of each image), {covered:.0%} lay in their 90 % intervals, of those among them"
-    " that the answer was unsure of {covered_unsure:.0%}"
+    "checked on {images:.0f} held-out images: {covered:.0%} of the hidden pixels ({hidden:.0%} of"
+    " each image) lay in their 90 % intervals, and {covered_unsure:.0%} of those among them that"
+    " the answer was unsure of"
 )
 _TRAIN_BETTER = (
     "Train the prior again. If its test ELBO is far below that of training images, it has learnt"
     " these by heart: take more images, fewer epochs or a smaller network. Otherwise train it for"
-    " longer, or with a larger latent.",
+    " longer (more epochs; with less than a thousand images --batch 16 too), or with a larger"
+    " latent.",
 )
 
 
@@ -219,8 +220,8 @@ class Cause(enum.Enum):
     PRIOR_WIDE = (
         Standing.OK,
         "on held-out images most of its intervals were wider than they need to be",
-        "{half_covered:.0%} of the hidden pixels that the answer was unsure of lay in their 50 %"
-        " intervals",
+        "{half_covered:.0%} of the hidden pixels that the answer was unsure of, or of all of them"
+        " if it was unsure of none, lay in their 50 % intervals",
         *_TRAIN_BETTER,
     )
     PRIOR_VAGUE = (
@@ -238,7 +239,7 @@ class Cause(enum.Enum):
         "{misfits:.0f} of {images:.0f} held-out images did not fit",
         "Check that the held-out images are of the kind, the scale and the orientation of the"
         " training images.",
-        "Train the prior for longer, or with a larger latent.",
+        *_TRAIN_BETTER,
     )
 
     def __init__(self, standing: Standing, clause: str, details: str = "", *advice: str):

@@ -141,7 +141,7 @@ def _infer(key: Key[Array, ""], target: Target, limits: Budget, clock: Clock) ->
 
     found = search(search_key, target, limits.rounds, lambda state: _report_map(clock, state))
     relevant = [found.modes[index].point for index in _relevant_modes(found)]
-    message = f"{len(relevant)} modes after {len(found.values)} starts."
+    message = f"Modes after {len(found.values)} starts: {len(relevant)}."
     clock.stage("search", "modes", message, np.reshape(relevant, (-1, target.dim)))
 
     answer = _fit(fit_key, target, found, limits)

@@ -29,6 +29,10 @@ _INVERTED = 0.2
 # The least variance of the data over that of the noise, and the least one of data that show no
 # picture. Noise that was clipped at black keeps more than the former.
 _SCATTER, _BLANK_SCATTER = 0.25, 0.8
+# Fewer data than this have no variance to speak of.
+_FEWEST = 10
+# Data that vary less than this part of the noise's variance are one and the same number.
+_CONSTANT = 1e-6
 # A picture that has a smaller part of the variance of the faintest of the prior's images is none.
 _FAINT = 0.5
 # Single data: the chance that any of them is so far off, or stands out so far, by noise alone; how
@@ -69,8 +73,10 @@ def judge_fit(
 
 
 def _judge_noise(fit: Fit, limit: float = _SCATTER) -> list[Reason]:
-    if fit.scatter >= limit:
+    if fit.scatter >= limit or len(fit.surprises) < _FEWEST:
         return []
+    if fit.scatter < _CONSTANT:
+        return [Reason(Cause.BLANK, {"brightest": fit.brightest, "limit": _FAINT})]
     level = fit.noise_level * np.sqrt(fit.scatter)
     numbers = {"scatter": fit.scatter, "limit": limit, "level": float(level)}
     return [Reason(Cause.NOISE_TOO_LARGE, numbers)]

@@ -5,10 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-# The number of images of the prior that the data are compared with, the most alike ones; and that
-# of images which stand for data, to see what is usual.
+# The number of images of the prior that the data are compared with, the most alike ones.
 _ALIKE = 8
-_TRIED = 64
 # A picture whose variance is a smaller part of the usual one is too faint to be compared, or not
 # even there.
 _FAINTEST = 0.05
@@ -107,13 +105,30 @@ class Bank:
             float(np.mean(correlations[unlike])),
         )
 
-    def usual(self, noise: Float[np.ndarray, " data"]) -> Usual:
-        """Lets images of the bank stand for data, with fresh noise of these variances."""
+    def usual(
+        self, noise: Float[np.ndarray, " data"], errors: Float[np.ndarray, "tried data"]
+    ) -> Usual:
+        """Lets images of the bank stand for data, without the generator's error and with it.
+
+        Where the generator draws few brightnesses, those of real images are in its error. Where it
+        draws many, the error blurs them, and a real image may have less of it.
+
+        Args:
+            noise: The variance of the noise of each datum, which is drawn afresh.
+            errors: What the generator's error adds to the first images.
+        """
+        plain, whole = (self._try(noise, each) for each in (np.zeros_like(errors), errors))
+        return plain._replace(factor_spread=max(plain.factor_spread, whole.factor_spread))
+
+    def _try(
+        self, noise: Float[np.ndarray, " data"], errors: Float[np.ndarray, "tried data"]
+    ) -> Usual:
         generator = np.random.default_rng(1)
         found = []
-        for own in np.flatnonzero(self._seen)[:_TRIED]:
-            y = self._shown[own] + np.sqrt(noise) * generator.standard_normal(len(noise))
-            found.append(self.compare(y, float(self._squares[own]), int(own)))
+        for own in np.flatnonzero(self._seen[: len(errors)]):
+            picture = self._shown[own] + errors[own]
+            y = picture + np.sqrt(noise) * generator.standard_normal(len(noise))
+            found.append(self.compare(y, float(np.sum(self.centre(picture) ** 2)), int(own)))
         if not found:
             return Usual(np.inf, 0.0)
         factors, _, correlations, _ = np.array(found).T

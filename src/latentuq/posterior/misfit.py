@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Key
 from scipy.ndimage import maximum_filter
 from scipy.special import gammaincc
 
@@ -19,10 +19,12 @@ from latentuq.posterior.likeness import Bank, Likeness, Usual
 from latentuq.problem.inverse import InverseProblem, LatentDensity
 
 # The number of draws that a p-value rests on, that of draws whose data are predicted, that of
-# images of the prior for comparison, and the smaller size of a batch.
+# images of the prior for comparison, that of those among them which stand for data, and the smaller
+# size of a batch.
 _COUNTED = 2048
 _PREDICTED = 256
 _BANK = 1024
+_TRIED = 64
 _FEW = 64
 # The standard errors of the noise by which something must stand out to be seen.
 _ERRORS = 2.0
@@ -121,7 +123,9 @@ def measure_fit(inference: Inference, problem: InverseProblem) -> Fit | None:
         p_value=_p_value(inference, problem),
         unexplained=float((left - _ERRORS * left_error) / max(signal, error, images.faintest)),
         usual_unexplained=float(model_part / (images.signal + model_part)),
-        brightest=float((signal + _ERRORS * error) / images.least) if images.least else np.inf,
+        brightest=float(max(signal + _ERRORS * error, 0) / images.least)
+        if images.least
+        else np.inf,
         scatter=float(total / expected) if expected > 0 else np.inf,
         noise_ratio=float(ratio),
         noise_level=_common_unit(problem)
@@ -135,7 +139,7 @@ def measure_fit(inference: Inference, problem: InverseProblem) -> Fit | None:
         ),
         places=places,
         likeness=images.compare(y, signal) if signal > _ERRORS * error else None,
-        usual=images.usual(noise),
+        usual=images.usual(noise, _errors(problem, bank[:_TRIED])),
     )
 
 
@@ -218,6 +222,17 @@ def _predict(
     return predicted * units, variance * units**2
 
 
+def _errors(
+    problem: InverseProblem, points: Float[np.ndarray, "n dim"]
+) -> Float[np.ndarray, "n data"]:
+    """Draws what the generator's error adds to the data at many points."""
+    counted, units = np.asarray(problem.likelihood.data.counted), _units(problem)
+    keys = jax.random.split(jax.random.key(1), len(points))
+    points = np.asarray(points, problem.y.dtype)
+    drawn = in_chunks(partial(_draw_errors, problem.density), _FEW, points, keys)
+    return drawn[:, counted].astype(np.float64) * units
+
+
 def _units(problem: InverseProblem) -> Float[np.ndarray, " data"]:
     """The unit of each datum that exists over the common one: neighbours must be comparable."""
     data = problem.likelihood.data
@@ -239,3 +254,15 @@ def _predictions(
         return density.likelihood.data.predict(image), density.likelihood.variance(image)
 
     return jax.vmap(predict)(points)
+
+
+@bounded_jit
+def _draw_errors(
+    density: LatentDensity, points: Float[Array, "n dim"], keys: Key[Array, " n"]
+) -> Float[Array, "n rows"]:
+    def draw(u, key):
+        error = density.prior.model_error
+        gain = error.gain_at(density.prior.generate(u))
+        return density.likelihood.data.predict(gain * error.sample(key))
+
+    return jax.vmap(draw)(points, keys)

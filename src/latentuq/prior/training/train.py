@@ -108,7 +108,7 @@ def run_training(
     metrics["float16_elbo_cost"] = cost_of_half
     metrics["train_seconds"] = train_seconds
     metrics["parameters"] = _count_parameters(stored)
-    on_progress("measure", Progress(3, 3, {}))
+    on_progress("measure", Progress(3, 3, {}, "done"))
     training = {
         "command": command,
         "config": dataclasses.asdict(config),
