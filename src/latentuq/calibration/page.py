@@ -85,11 +85,15 @@ def _coverage(facts: Mapping[str, Any]) -> str:
 
 
 def _plots(checked: Checked) -> str:
-    return inline_plot(
+    images = inline_plot(
         render_svg(_draw_images(per_image(checked.rows))),
         "Hidden pixels in their 90 % intervals, image by image.",
-    ) + inline_plot(
-        render_svg(_draw_ranks(histogram(checked.rows))),
+    )
+    density = histogram(checked.rows)
+    if not density.any():  # There is no pixel that an answer was unsure of.
+        return images
+    return images + inline_plot(
+        render_svg(_draw_ranks(density)),
         "Ranks of true pixels among draws; the line is what a perfect prior would show. A hill in"
         " the middle: too cautious. Horns at the ends: over-confident.",
     )
