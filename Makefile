@@ -69,6 +69,7 @@ results: env-test
 	$(BIN)/python -m studies references
 	$(BIN)/python -m studies inference
 	$(BIN)/python -m studies reports
+	$(BIN)/python -m studies verdicts
 	$(BIN)/python -m studies bench --methods all --repeats 5 --scaling
 	$(BIN)/python -m studies reproduce
 

@@ -129,5 +129,5 @@ def test_a_name_that_is_not_utf8_gets_its_report(call, tmp_path, tiny_prior, tin
     code, out, err = call("reconstruct", NOT_UTF8, *arguments)
     assert code == 0, err
     assert r"Report: caf\udce9" in out
-    folder = tmp_path / NOT_UTF8.replace(".npy", "-report")
+    folder = tmp_path / f"{NOT_UTF8}-report"
     assert r"caf\udce9.npy" in (folder / "report.html").read_text()

@@ -67,14 +67,15 @@ class Bar:
             return
         if event.fraction is not None:
             self.progress.update(self.task, completed=event.fraction, total=1.0)
-        self.progress.update(self.task, description=event.message)
+        self.progress.update(self.task, description=printable(event.message))
 
     def _print(self, event: "Event") -> None:
         """Prints what is being done, at most once a second within a stage."""
         stage, seconds = self.last or ("", -_PAUSE)
         if not self.quiet and (event.stage != stage or event.seconds >= seconds + _PAUSE):
             self.last = (event.stage, event.seconds)
-            print(f"{event.seconds:6.1f} s  {event.message}", file=sys.stderr, flush=True)
+            message = printable(event.message)
+            print(f"{event.seconds:6.1f} s  {message}", file=sys.stderr, flush=True)
 
     def count(self, message: str, done: int, total: int | None) -> None:
         """Shows how much of one thing has been done, such as the bytes of a download."""

@@ -48,8 +48,8 @@ GLOSSARY = {
     " however improbable.",
     "refinements": "How often the approximation was improved before the draws held.",
     "forward equivalents": "The cost of the answer, in images drawn by the generator.",
-    "p-value": "The chance that the model makes data that fit worse than these. Below 0.001 the"
-    " data are called a misfit.",
+    "posterior predictive check": "Its p-value is the chance that the model makes data that fit"
+    " worse than these. Below 0.001 the data are called a misfit.",
     "information": "How much the data have taught, in nats: the distance from prior to posterior."
     " Each nat leaves about a third of what was possible before.",
     "variance left": "The share of the prior's variance that the data have not removed: 100 % if"
