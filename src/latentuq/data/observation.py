@@ -17,6 +17,10 @@ _WHITES = {"bool": 1.0, "uint8": 255.0, "uint16": 65535.0}
 """White, for kinds of numbers that tell it."""
 
 
+RESIZING = {"crop": "what was too long was cut off", "pad": "missing pixels were added"}
+"""The ways to keep proportions when an image is resized, and what each does."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Units:
     """What the user says about the units of an image; None where nothing is said.
@@ -80,11 +84,8 @@ class Observation:
             how: "crop" cuts off what is too long, "pad" adds missing pixels to what is too short.
         """
         old, new = ("x".join(map(str, each)) for each in (self.raw.shape, shape))
-        done = {"crop": "what was too long was cut off", "pad": "missing pixels were added"}
-        if how not in done:
-            raise UserError(f"Resizing is crop or pad, not {how!r}.")
         same = self.raw.shape[0] * shape[1] == self.raw.shape[1] * shape[0]
-        change = "" if same else f", and {done[how]}"
+        change = "" if same else f", and {RESIZING[how]}"
         warnings.warn(
             f"{self.name} was resized from {old} to {new} pixels{change}; the noise is taken to be"
             " that of the new pixels.",

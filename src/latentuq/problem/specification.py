@@ -21,7 +21,7 @@ from latentuq.core.arrays import read_real
 from latentuq.core.errors import UserError
 from latentuq.core.reading import existing_file, explaining, read_path
 from latentuq.data.images import read_array, read_fits_header
-from latentuq.data.observation import Observation, Units
+from latentuq.data.observation import RESIZING, Observation, Units
 from latentuq.forward.mask import is_mask_text, parse_mask
 from latentuq.forward.operator import Operator
 from latentuq.forward.registry import build_operator, check_parameters
@@ -213,6 +213,8 @@ class Specification:
             shape: The shape of the prior's images.
             how: "crop" or "pad", see `Observation.resized`; None refuses data of another shape.
         """
+        if how is not None and how not in RESIZING:
+            raise UserError(f"Resizing is {' or '.join(RESIZING)}, not {how!r}.")
         raw = observation.raw.copy()
         kept = [table for table in self.operators if not _hides(table, raw.shape)]
         wanted = _compose(kept or _IDENTITY).bind(shape).output_shape
