@@ -70,6 +70,7 @@ results: env-test
 	$(BIN)/python -m studies inference
 	$(BIN)/python -m studies reports
 	$(BIN)/python -m studies verdicts
+	$(BIN)/python -m studies dimensions
 	$(BIN)/python -m studies bench --methods all --repeats 5 --scaling
 	$(BIN)/python -m studies reproduce
 

@@ -146,6 +146,35 @@ def calibration(
 
 
 @app.command()
+def dimensions(
+    parts: Annotated[
+        str,
+        typer.Option(help="Of trained, growth, discovery and errors, separated by commas; or all."),
+    ] = "all",
+    solves: Annotated[
+        int, typer.Option(min=0, help="The number of targets with many modes.")
+    ] = 300,
+    keys: Annotated[int, typer.Option(min=0, help="How many runs of each hard shape.")] = 10,
+    only: Annotated[str, typer.Option(help="Measure only cells whose name starts so.")] = "",
+    output: Output = RESULTS,
+    write: Write = False,
+) -> None:
+    """From 10 to 256 dimensions, and no mode lost in silence: is the inference still right?"""
+    from studies.dimensions import PARTS, make_jobs, make_setup
+    from studies.dimensions_page import make_values
+
+    path = output / "dimensions.json"
+    if not write:
+        chosen = PARTS if parts == "all" else _listed(parts)
+        jobs = make_jobs(chosen, solves, keys, output)
+        jobs = {name: job for name, job in jobs.items() if name.startswith(only)}
+        run_cells(path, make_setup(), jobs, _report, commit=commit())
+    _, cells = read_file(path)
+    values = {"command": _command(), "commits": commits(cells.values())} | make_values(cells)
+    typer.echo(f"Wrote {write_page('dimensions', output / 'dimensions.md', values)}")
+
+
+@app.command()
 def memory(
     operators: Annotated[int, typer.Option(min=1, help="The number of different operators.")] = 200,
     densities: Annotated[int, typer.Option(min=0, help="The number of different densities.")] = 300,

@@ -10,10 +10,12 @@ from jaxtyping import Array, Float
 
 from latentuq.core.arrays import to_device
 from latentuq.inference.causes import Cause
+from latentuq.inference.el2o import EL2OFit
 from latentuq.inference.importance import WeightedDraws, expectation, khat_threshold
 from latentuq.inference.membership import Membership, responsibilities
 from latentuq.inference.mixture import Defensive
 from latentuq.inference.modes import SearchState
+from latentuq.inference.policy import Info, Step, has_shifted, is_contradicted
 from latentuq.inference.result import (
     Counts,
     Diagnostics,
@@ -22,19 +24,20 @@ from latentuq.inference.result import (
     Progress,
     SearchRecord,
 )
+from latentuq.inference.settings import Settings
 from latentuq.inference.verdict import Mark, Reason, Verdict
 
-GAUSSIAN_KHAT = 0.3
-"""Above it Gaussians were seen to miss up to 30 % of the mass, in tails that no draw reached."""
-
-# The fewest independent draws that an answer may be worth, the largest mass in modes that at most
-# one start found, the largest share of followed draws that end in no mode, and the largest standard
-# error of ln evidence.
-_FEWEST_DRAWS = 100
-_MOST_MISSED = 0.05
-_MOST_LOST = 0.25
-_LARGEST_ERROR = 0.5
-
+# The stage that the time of each step belongs to.
+_STAGES = {
+    Step.EXPLORE: "explore",
+    Step.SEARCH: "search",
+    Step.FIT: "fit",
+    Step.TRY: "fit",
+    Step.CERTIFY: "certify",
+    Step.MOVE: "move",
+    Step.WEIGH: "weigh",
+    Step.PROBE: "probe",
+}
 
 class Clock:
     """Times the stages and reports them."""
@@ -49,6 +52,23 @@ class Clock:
         now = time.perf_counter()
         self.seconds[name] = self.seconds.get(name, 0.0) + now - self.last
         self.last = now
+
+    def tell(self, step: Step, found: SearchState, fits: dict[int, EL2OFit]) -> None:
+        """Reports what a step has found."""
+        name = _STAGES[step]
+        if step is Step.SEARCH and found.modes:
+            deepest = min(found.modes, key=lambda mode: mode.value)
+            self.stage(name, "map", "The deepest mode so far.", deepest.point[None])
+        elif step is Step.FIT:
+            points = np.array([found.modes[index].point for index in fits])
+            message = f"Modes after {len(found.values)} starts: {len(fits)}."
+            self.stage(name, "modes", message, points)
+        elif step is Step.TRY:
+            means = np.array([fit.mean for fit in fits.values()])
+            message = "A Gaussian has been fitted to each mode."
+            self.stage(name, "fitted", message, np.reshape(means, (len(fits), -1)))
+        else:
+            self.mark(name)
 
     def stage(
         self,
@@ -65,17 +85,16 @@ class Clock:
 
 def assemble(
     clock: Clock,
-    found: SearchState,
     proposal: Defensive,
     draws: WeightedDraws,
     membership: Membership,
-    *,
-    climbs: int,
+    found: SearchState,
     counts: Counts,
-    preview: bool,
+    info: Info,
+    settings: Settings,
 ) -> Inference:
     """Weighs the modes, heaviest first, and writes the verdict."""
-    dtype = draws.draws.dtype
+    dtype, dim = draws.draws.dtype, draws.draws.shape[1]
     weights, errors = _weigh_modes(proposal, draws, membership)
     order = np.argsort(-np.nan_to_num(weights), kind="stable")
     weights, errors = weights[order], errors[order]
@@ -86,30 +105,34 @@ def assemble(
     # What ended nowhere may belong to any of the modes: the spread of a uniform share.
     errors = np.hypot(errors, probes.lost / np.sqrt(12))
     starts = np.bincount(basins[basins >= 0], minlength=len(order))
+    starts += np.bincount(ranks[ended][ranks[ended] >= 0], minlength=len(order))
     modes = [membership.modes[index] for index in order]
     gaussians = [membership.gaussians[index] for index in order]
     diagnostics = Diagnostics(
         khat=float(draws.khat),
-        khat_limit=GAUSSIAN_KHAT if preview else khat_threshold(len(draws.draws)),
+        khat_limit=_khat_limit(draws, info, settings),
         ess=float(draws.ess),
         draws=len(draws.draws),
         el2o=tuple(float(gaussian.value) for gaussian in gaussians),
         missed_mass=float(np.sum(np.nan_to_num(weights)[starts <= 1])),
         new_basin_chance=found.new_basin_chance,
-        rounds=climbs,
+        rounds=info.rounds,
+        turns=info.turns if info.rounds else math.inf,
+        drift=info.shift,
         counts=counts,
-        forward_equivalents=counts.forward_equivalents(proposal.mixture.dim),
+        forward_equivalents=counts.forward_equivalents(dim),
         seconds=clock.seconds,
     )
     computed = judge_computation(
         diagnostics,
+        settings,
         evidence_error=float(draws.log_evidence_error),
         starts=len(found.values),
         found_mode=membership.minima,
         lost=probes.lost,
-        preview=preview,
+        settled=not has_shifted(info, settings),
+        excess=info.excess if is_contradicted(info, settings) else 0.0,
     )
-    verdict = Verdict(computed)
     points = to_device(np.array([mode.point for mode in modes]), dtype)
     clock.stage("certify", "certified", computed.sentence, points, to_device(weights, dtype))
     return Inference(
@@ -127,8 +150,15 @@ def assemble(
         ),
         probes=probes,
         diagnostics=diagnostics,
-        verdict=verdict,
+        verdict=Verdict(computed),
     )
+
+
+def _khat_limit(draws: WeightedDraws, info: Info, settings: Settings) -> float:
+    """The largest k-hat that may be; chains bound the weights, so that theirs means nothing."""
+    if info.rounds:
+        return math.inf
+    return khat_threshold(len(draws.draws)) if settings.explores else settings.gaussian_khat
 
 
 def _weigh_modes(
@@ -137,7 +167,7 @@ def _weigh_modes(
     """Computes the posterior mass of each mode and its standard error."""
     by_component = responsibilities(proposal.mixture, np.asarray(draws.draws))
     shares = membership.shares
-    weights, errors = expectation(by_component @ shares, draws.log_weights)
+    weights, errors = expectation(by_component @ shares, draws.log_weights, draws.islands)
     masses, _ = expectation(by_component, draws.log_weights)
     # Shares that were counted on probes carry the error of that count: of a count that agrees on
     # one mode, too, unless it is exact.
@@ -151,22 +181,27 @@ def _weigh_modes(
 
 def judge_computation(
     diagnostics: Diagnostics,
+    settings: Settings,
     *,
     evidence_error: float,
     starts: int,
     found_mode: bool,
     lost: float,
-    preview: bool,
+    settled: bool = True,
+    excess: float = 0.0,
 ) -> Mark:
     """Makes the mark `computed`: is this the posterior?
 
     Args:
         diagnostics: The numbers of the certificate.
+        settings: The limits.
         evidence_error: The standard error of ln evidence.
         starts: The number of starts of the search.
         found_mode: Whether the search found a mode at all.
         lost: The share of the posterior draws that were followed and ended in no mode.
-        preview: Whether refining was not allowed.
+        settled: Whether the chains had arrived.
+        excess: How much more mass, in nats, the population has found than the answer holds,
+            as far as that is significant.
     """
     khat, limit, ess = diagnostics.khat, diagnostics.khat_limit, diagnostics.ess
     missed = {"missed_mass": diagnostics.missed_mass, "starts": starts}
@@ -178,16 +213,21 @@ def judge_computation(
     if not khat <= limit:
         # A tail that could not be fitted may be as heavy as any.
         tail = {"khat": math.inf if math.isnan(khat) else khat, "limit": limit}
-        cause = Cause.PREVIEW_ONLY if preview else Cause.HEAVY_TAIL
+        cause = Cause.HEAVY_TAIL if settings.explores else Cause.PREVIEW_ONLY
         reasons.append(Reason(cause, tail | {"rounds": diagnostics.rounds}))
-    if ess < _FEWEST_DRAWS:
-        reasons.append(Reason(Cause.FEW_DRAWS, {"ess": ess, "limit": _FEWEST_DRAWS}))
-    if evidence_error > _LARGEST_ERROR:
-        error = {"error": evidence_error, "limit": _LARGEST_ERROR}
+    if ess < settings.fewest_draws:
+        reasons.append(Reason(Cause.FEW_DRAWS, {"ess": ess, "limit": settings.fewest_draws}))
+    if not evidence_error <= settings.largest_error:
+        error = {"error": evidence_error, "limit": settings.largest_error}
         reasons.append(Reason(Cause.EVIDENCE_UNCERTAIN, error))
-    if lost > _MOST_LOST:
-        reasons.append(Reason(Cause.DRAWS_LOST, {"lost": lost, "limit": _MOST_LOST}))
-    if diagnostics.missed_mass > _MOST_MISSED:
-        reasons.append(Reason(Cause.MODES_MISSED, missed | {"limit": _MOST_MISSED}))
-    confirmed = {"khat": khat, "limit": limit, "ess": ess} | missed
+    if not settled:
+        shift = {"drift": diagnostics.drift, "limit": settings.drift}
+        reasons.append(Reason(Cause.UNSETTLED, shift | {"rounds": diagnostics.rounds}))
+    if excess > 0:
+        reasons.append(Reason(Cause.CONTRADICTED, {"excess": excess}))
+    if lost > settings.most_lost:
+        reasons.append(Reason(Cause.DRAWS_LOST, {"lost": lost, "limit": settings.most_lost}))
+    if diagnostics.missed_mass > settings.most_missed:
+        reasons.append(Reason(Cause.MODES_MISSED, missed | {"limit": settings.most_missed}))
+    confirmed = {"khat": khat, "limit": limit, "ess": ess, "error": evidence_error} | missed
     return Mark(tuple(reasons) or (Reason(Cause.CONFIRMED, confirmed),))

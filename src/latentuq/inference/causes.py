@@ -41,9 +41,9 @@ class Cause(enum.Enum):
     CONFIRMED = (
         Standing.OK,
         "independent draws confirm these probabilities",
-        "fresh draws have k-hat {khat:.2f} (limit {limit:.2f}) and are worth {ess:.0f} independent"
-        " ones, and {missed_mass:.1%} of the mass lies in modes that at most"
-        " one of {starts:.0f} starts found",
+        "the draws have k-hat {khat:.2f} (limit {limit:.2f}) and are worth {ess:.0f} independent"
+        " ones, ln evidence is known to {error:.2f}, and {missed_mass:.1%} of the mass lies in modes"
+        " that at most one of {starts:.0f} starts found",
     )
     DENSITY_ZERO = (
         Standing.BAD,
@@ -61,8 +61,8 @@ class Cause(enum.Enum):
     HEAVY_TAIL = (
         Standing.BAD,
         "a few draws carry most of the weight, so the probabilities may be far off",
-        "the importance weights have a heavy tail (k-hat {khat:.2f}, limit {limit:.2f};"
-        " refinements of the proposal: {rounds:.0f})",
+        "the weights of the draws have a heavy tail (k-hat {khat:.2f}, limit {limit:.2f}; rounds of"
+        " chains: {rounds:.0f})",
         _MORE_TIME,
     )
     PREVIEW_ONLY = (
@@ -84,6 +84,21 @@ class Cause(enum.Enum):
         "the total probability of the data is too uncertain, so another run may give other"
         " probabilities",
         "the standard error of ln evidence is {error:.1f}, above the limit of {limit:.1f}",
+        _MORE_TIME,
+    )
+    UNSETTLED = (
+        Standing.BAD,
+        "the chains were still on their way when the budget ended, so part of the answer may be"
+        " missing",
+        "over {rounds:.0f} rounds of chains ln p has shifted by {drift:.2f} of its standard"
+        " deviation (limit {limit:.2f})",
+        _MORE_TIME,
+    )
+    CONTRADICTED = (
+        Standing.BAD,
+        "a second, rougher estimate found more probability than the answer holds, so a mode may"
+        " have been missed",
+        "particles that came from the prior find an evidence that is larger by {excess:.1f} nats",
         _MORE_TIME,
     )
     DRAWS_LOST = (

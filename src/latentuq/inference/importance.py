@@ -48,6 +48,8 @@ class WeightedDraws(eqx.Module):
             no variance; up to 0.7 the second part makes up for that.
         khat: The shape of the weights' tail, see `pareto_khat`.
         ess: The effective sample size of the smoothed weights.
+        islands: The group of each draw; the draws of one group may depend on each other. Draws
+            that are all independent have groups of their own.
     """
 
     draws: Float[Array | np.ndarray, "n dim"]
@@ -58,6 +60,7 @@ class WeightedDraws(eqx.Module):
     log_evidence_error: Float[Array | np.ndarray, ""]
     khat: Float[Array | np.ndarray, ""]
     ess: Float[Array | np.ndarray, ""]
+    islands: Int[Array | np.ndarray, " n"]
 
 
 def importance_sample(
@@ -115,7 +118,7 @@ def weigh(
         tail.khat,
         effective_sample_size(smoothed),
     )
-    return WeightedDraws(*(np.asarray(value, dtype) for value in values))
+    return WeightedDraws(*(np.asarray(value, dtype) for value in values), np.arange(n))
 
 
 def log_ratios(
@@ -258,15 +261,24 @@ def _shares(log_weights: Float[ArrayLike, " n"]) -> Float[np.ndarray, " n"]:
 
 
 def expectation(
-    values: Float[ArrayLike, "n ..."], log_weights: Float[ArrayLike, " n"]
+    values: Float[ArrayLike, "n ..."],
+    log_weights: Float[ArrayLike, " n"],
+    islands: Int[ArrayLike, " n"] | None = None,
 ) -> tuple[Float[np.ndarray, "..."], Float[np.ndarray, "..."]]:
     """Computes the self-normalised mean sum_s W_s f_s and its standard error.
 
-    The error is the delta method's, sqrt(sum_s W_s^2 (f_s - mean)^2). Values of zero weight may be
-    anything, NaN included; if every weight is zero there is no mean, and NaN says so.
+    The error is the delta method's, from the sums of W_s (f_s - mean) over each island: of all
+    draws, if they are independent. Values of zero weight may be anything, NaN included; if every
+    weight is zero there is no mean, and NaN says so.
     """
     weights, values = _shares(log_weights), np.asarray(values)
     weights = weights.reshape(-1, *[1] * (values.ndim - 1))
     values = np.where(weights > 0, values, 0)
     mean = np.sum(weights * values, axis=0)
-    return mean, np.sqrt(np.sum((weights * (values - mean)) ** 2, axis=0))
+    gaps = weights * (values - mean)
+    if islands is None:
+        return mean, np.sqrt(np.sum(gaps**2, axis=0))
+    number = int(np.max(islands)) + 1
+    sums = np.zeros((number, *mean.shape))
+    np.add.at(sums, np.asarray(islands), gaps)
+    return mean, np.sqrt(number / max(number - 1, 1) * np.sum(sums**2, axis=0))

@@ -29,7 +29,7 @@ class Membership(NamedTuple):
         probes: The effective number of probes behind each row of `shares`, inf where it is exact.
         basins: The index into `modes` of each start of the search, -1 for none.
         probed: The draw where each probe began, and the index into `modes` of where it ended; there
-            are none for an unrefined proposal.
+            are none if no draw was followed.
         minima: Whether the modes are minima; if none was found, a draw stands for the answer.
     """
 
@@ -48,13 +48,15 @@ def assign(
     fits: dict[int, EL2OFit],
     proposal: Defensive,
     draws: WeightedDraws,
-    probes: Probes,
+    probes: Probes | None,
 ) -> Membership:
-    """Divides the components of the proposal among the modes.
+    """Divides the components of the proposal, one for each fitted mode, among the modes.
 
-    An unrefined proposal has one component per mode. A component of a refined one belongs to the
-    modes of the probes that it is responsible for; modes that only probes found join the answer.
+    A component belongs to its own mode, or if draws were followed, to the modes of those that it is
+    responsible for; modes that these alone found join the answer.
     """
+    if probes is None:
+        probes = Probes(found, np.zeros((0, target.dim)))
     components = proposal.mixture.components
     if not fits:
         return _without_modes(target, found, draws, components)

@@ -86,6 +86,12 @@ class SearchState(NamedTuple):
         return float(np.sum(counts == 1) / len(independent))
 
 
+def empty_search() -> SearchState:
+    """Makes what a search knows before it has begun."""
+    nothing = np.zeros(0)
+    return SearchState((), (), nothing, nothing.astype(int), nothing.astype(bool), Counts())
+
+
 class Probes(NamedTuple):
     """Posterior draws that have descended to their modes.
 

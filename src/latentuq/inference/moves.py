@@ -1,18 +1,37 @@
-"""Hamiltonian moves that spread particles over a density."""
+"""Hamiltonian moves of many particles on a density, or on its way from the reference to it."""
 
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float, Int, Key
 
 from latentuq.core.compilation import bounded_jit
 from latentuq.inference.mixture import normal_draws
 from latentuq.inference.target import Target
 
-# The step size is steered towards this mean acceptance, and varies by this fraction.
-_ACCEPTANCE = 0.75
-_JITTER = 0.2
+
+class Kernel(NamedTuple):
+    """How particles move: by the shape of the region that each of them belongs to.
+
+    Attributes:
+        factors: A factor of the momenta's inverse mass matrix, for each region.
+        log_steps: Ln of the step size in each region.
+    """
+
+    factors: Float[Array, "regions dim dim"]
+    log_steps: Float[Array, " regions"]
+
+
+class Pace(NamedTuple):
+    """How particles move; see `Settings` for each of the numbers, the first two of which compile."""
+
+    moves: int
+    stops: int
+    length: Float[Array, ""]
+    most_leaps: Float[Array, ""]
+    acceptance: Float[Array, ""]
+    octaves: Float[Array, ""]
 
 
 class Moved(NamedTuple):
@@ -20,95 +39,108 @@ class Moved(NamedTuple):
 
     Attributes:
         points: The places of the particles at each stop.
-        acceptance: The mean probability of acceptance over the stops, move by move.
-        step: The size that suits the next steps.
+        log_densities: The values of ln p there.
+        log_steps: Ln of the step size that suits the next moves, in each region.
+        acceptance: The mean probability of acceptance.
+        gradients: The number of gradients that each particle took.
     """
 
     points: Float[Array, "stops particles dim"]
-    acceptance: Float[Array, " moves"]
-    step: Float[Array, ""]
-
-    @property
-    def last(self) -> Float[Array, "particles dim"]:
-        """The places where the particles are now."""
-        return self.points[-1]
+    log_densities: Float[Array, "stops particles"]
+    log_steps: Float[Array, " regions"]
+    acceptance: Float[Array, ""]
+    gradients: Int[Array, ""]
 
 
 @bounded_jit
 def move(
     key: Key[Array, ""],
     target: Target,
+    beta: Float[Array, ""],
     points: Float[Array, "particles dim"],
-    factor: Float[Array, "dim dim"],
-    *,
-    moves: int,
-    stops: int,
-    leaps: int,
-    step: Float[Array, ""] | float,
+    regions: Int[Array, " particles"],
+    kernel: Kernel,
+    pace: Pace,
 ) -> Moved:
-    """Moves every particle by Hamiltonian Monte Carlo.
+    """Moves every particle by Hamiltonian Monte Carlo on p^beta reference^(1 - beta).
 
-    One factor preconditions all momenta: were it chosen by where a particle is, the moves would not
-    leave the density as it is. The step size follows the acceptance. A gradient that is not finite
-    is no force, and a place where the density is not finite is refused.
-
-    Args:
-        key: The randomness.
-        target: The density.
-        points: The particles.
-        factor: A factor of the momenta's inverse mass matrix.
-        moves: The number of moves, one after the other.
-        stops: The number of stops of one move. The way to each is a shorter move from the same
-            start, and accepted or not on its own: a place of the density at no cost.
-        leaps: The number of steps from stop to stop.
-        step: The size of the first steps.
+    A particle keeps its region wherever it goes: were its kernel chosen by where it is, the moves
+    would not leave the density as it is. A move has several stops: the way to each is a shorter
+    move from the same start, accepted or not on its own, a place of the density at no cost. Step
+    sizes follow the acceptance, and the number of leapfrog steps follows the smallest of them. A
+    gradient that is not finite is no force, and a place without finite density is refused.
     """
     n, dim = points.shape
+    members = jax.nn.one_hot(regions, len(kernel.factors), dtype=points.dtype)
+    present = jnp.any(members > 0, axis=0)
 
-    evaluate = jax.vmap(jax.value_and_grad(target.log_density))
+    def tempered(u: Float[Array, " dim"]) -> tuple[Array, Array]:
+        value = target.log_density(u)
+        return beta * value + (1 - beta) * target.log_reference(u), value
 
-    def kick(momenta, gradients, size):
-        force = gradients @ factor
-        return momenta + 0.5 * size * jnp.where(jnp.isfinite(force), force, 0)
+    evaluate = jax.vmap(jax.value_and_grad(tempered, has_aux=True))
+
+    def scale(factors: Array, vectors: Float[Array, "particles dim"]) -> Array:
+        """Multiplies each vector by its region's matrix."""
+        return jnp.einsum("kij,nj,nk->ni", factors, vectors, members, optimize="optimal")
+
+    def push(momenta: Array, gradients: Array, sizes: Array) -> Array:
+        force = scale(jnp.swapaxes(kernel.factors, 1, 2), gradients)
+        return momenta + 0.5 * sizes * jnp.where(jnp.isfinite(force), force, 0)
 
     def one_move(state, key):
-        points, values, gradients, log_step = state
+        points, (values, log_densities), gradients, log_steps = state
         momentum_key, jitter_key, accept_key = jax.random.split(key, 3)
         momenta = normal_draws(momentum_key, (n, dim), points.dtype)
-        jitter = 1 + _JITTER * (2 * jax.random.uniform(jitter_key, (n, 1), points.dtype) - 1)
-        size = jnp.exp(log_step) * jitter
+        # Few steps are much smaller than most: where a density is narrower than elsewhere, as in
+        # the arms of a banana, no larger step would be accepted, and no particle would ever go.
+        octaves = pace.octaves * jax.random.uniform(jitter_key, (n, 1), points.dtype) ** 2
+        sizes = jnp.exp(members @ log_steps)[:, None] * jnp.exp2(-octaves)
+        smallest = jnp.exp(jnp.min(jnp.where(present, log_steps, jnp.inf)))
+        leaps = jnp.ceil(pace.length / pace.stops / smallest)
+        leaps = jnp.clip(leaps, 2, pace.most_leaps).astype(int)
 
-        def leap(state, _):
+        def leap(_, state):
             here, momenta, _, gradients = state
-            momenta = kick(momenta, gradients, size)
-            here = here + size * (momenta @ factor.T)
+            momenta = push(momenta, gradients, sizes)
+            here = here + sizes * scale(kernel.factors, momenta)
             values, gradients = evaluate(here)
-            return (here, kick(momenta, gradients, size), values, gradients), None
+            return here, push(momenta, gradients, sizes), values, gradients
 
         def stretch(state, _):
-            state, _ = jax.lax.scan(leap, state, None, length=leaps)
-            return state, state[:3]
+            state = jax.lax.fori_loop(0, leaps, leap, state)
+            return state, state
 
-        start = (points, momenta, values, gradients)
-        (*_, last_gradients), (there, arrived, new_values) = jax.lax.scan(
-            stretch, start, None, length=stops
+        start = (points, momenta, (values, log_densities), gradients)
+        _, (there, arrived, (new_values, new_densities), new_gradients) = jax.lax.scan(
+            stretch, start, None, length=pace.stops
         )
         gain = new_values - values + 0.5 * jnp.sum(momenta**2 - arrived**2, axis=-1)
         odds = jnp.where(jnp.isfinite(gain), jnp.exp(jnp.minimum(gain, 0)), 0)
         taken = jax.random.uniform(accept_key, gain.shape, points.dtype) < odds
-        acceptance = jnp.mean(odds)
         places = jnp.where(taken[..., None], there, points)
+        densities = jnp.where(taken, new_densities, log_densities)
+        by_region = jnp.mean(odds, axis=0) @ members / jnp.maximum(jnp.sum(members, axis=0), 1)
+        error = jnp.where(present, by_region - pace.acceptance, 0)
+        last = taken[-1]
         state = (
             places[-1],
-            jnp.where(taken[-1], new_values[-1], values),
-            jnp.where(taken[-1, :, None], last_gradients, gradients),
-            log_step + acceptance - _ACCEPTANCE,
+            (jnp.where(last, new_values[-1], values), densities[-1]),
+            jnp.where(last[:, None], new_gradients[-1], gradients),
+            log_steps + error,
         )
-        return state, (places, acceptance)
+        return state, (places, densities, jnp.mean(odds), pace.stops * leaps)
 
-    values, gradients = evaluate(points)
-    log_step = jnp.log(jnp.asarray(step, points.dtype))
-    (_, _, _, log_step), (visited, acceptance) = jax.lax.scan(
-        one_move, (points, values, gradients, log_step), jax.random.split(key, moves)
+    begun, gradients = evaluate(points)
+    (_, _, _, log_steps), (places, densities, odds, gradients) = jax.lax.scan(
+        one_move,
+        (points, begun, gradients, kernel.log_steps),
+        jax.random.split(key, pace.moves),
     )
-    return Moved(visited.reshape(-1, n, dim), acceptance, jnp.exp(log_step))
+    return Moved(
+        places.reshape(-1, n, dim),
+        densities.reshape(-1, n),
+        log_steps,
+        jnp.mean(odds),
+        jnp.sum(gradients) + 1,
+    )

@@ -45,17 +45,20 @@ class Diagnostics:
     """How far the answer can be trusted, and what it cost.
 
     Attributes:
-        khat: The shape of the tail of the importance weights of fresh draws.
-        khat_limit: The largest k-hat that the verdict allows: 0.7, less in a preview, which refines
-            nothing.
-        ess: The effective number of those draws.
-        draws: The number of those draws.
+        khat: The shape of the tail of the weights of the draws.
+        khat_limit: The largest k-hat that the verdict allows: 0.7, less in a preview.
+        ess: The effective number of the draws.
+        draws: The number of the draws.
         el2o: The EL2O value of each mode's Gaussian; zero for a Gaussian target.
         missed_mass: The mass in modes that at most one start found, an estimate of the mass of the
             modes that no start found.
         new_basin_chance: Good and Turing's estimate of the chance that one more start from the
             prior ends in a basin that none has reached.
-        rounds: The number of refinements of the proposal that were needed.
+        rounds: The number of rounds of chains that were needed; 0 if Gaussians at the modes
+            sufficed.
+        turns: The number of independent draws that each chain has made, of the slowest coordinate;
+            inf without chains.
+        drift: How far ln p has shifted along the chains, in its standard deviations.
         counts: The number of evaluations of the density and its derivatives.
         forward_equivalents: The cost of these in units of one evaluation of the density.
         seconds: The wall time of each stage, compilation included.
@@ -75,6 +78,8 @@ class Diagnostics:
     missed_mass: float
     new_basin_chance: float
     rounds: int
+    turns: float
+    drift: float
     counts: Counts
     forward_equivalents: int
     seconds: Mapping[str, float] = dataclasses.field(default_factory=dict)
@@ -104,9 +109,12 @@ class Diagnostics:
     def course(self) -> str:
         """How the answer was found, in a sentence."""
         if not self.rounds:
-            return "The draws come from one Gaussian at each mode, without refinement."
-        times = "once" if self.rounds == 1 else f"{self.rounds} times"
-        return f"Gaussians at the modes did not suffice; the proposal was refined {times}."
+            return "The draws come from one Gaussian at each mode; no chains were needed."
+        rounds = "one round" if self.rounds == 1 else f"{self.rounds} rounds"
+        return (
+            f"Gaussians at the modes did not suffice: chains ran for {rounds}, and bridge sampling"
+            " weighed their draws."
+        )
 
 
 class SearchRecord(eqx.Module):
@@ -128,7 +136,7 @@ class ProbeRecord(eqx.Module):
 
     Attributes:
         points: The places where they began, equally weighted; none if every mode has a component
-            of the proposal to itself.
+            of the proposal to itself, or if there is one alone.
         modes: The modes where they ended, as indices into the result's modes; -1 for none.
     """
 
@@ -152,9 +160,9 @@ class Inference(eqx.Module):
         weight_errors: The standard errors of the weights.
         means: The mean of each mode's Gaussian: EL2O's, or Laplace's for a mode found late.
         factors: The lower Cholesky factors of the Gaussians' covariances.
-        proposal: The density that the draws came from.
+        proposal: The mixture that draws came from.
         membership: How much of each component of the proposal's mixture belongs to each mode.
-        draws: Fresh draws of the proposal with their weights, evidence and k-hat.
+        draws: Draws of proposals and of chains, with their weights, evidence and k-hat.
         search: Where every start ended.
         probes: Where the posterior draws ended that were followed.
         diagnostics: The numbers of the certificate, and the cost.

@@ -1,7 +1,6 @@
 """Search for every mode: starts, descent, saddles, de-duplication, and when to stop."""
 
 import math
-from collections.abc import Callable
 
 import jax
 import numpy as np
@@ -27,6 +26,7 @@ from latentuq.inference.modes import (
     polish,
     reached,
 )
+from latentuq.inference.settings import Settings
 from latentuq.inference.target import Counts, Target, log_densities, log_densities_at
 
 ROUND_STARTS = 64
@@ -40,58 +40,50 @@ _LIMITS = Limits(lanes=4, steps=60, tolerance=1e-3, hopeless=60.0)
 _ARRIVED_DECREMENT = 0.05
 # A mode this many nats above the deepest cannot be wide enough to matter.
 _REACH_NATS = 25.0
-# A mode is relevant from this share of the mass, and so many starts without a new one suffice.
-_RELEVANT_SHARE = 0.01
-_QUIET_STARTS = 40
-# Posterior draws that descend to their modes do so in at most so many rounds, and no more than tell
-# the share of the heaviest mode to this standard error.
-_PROBE_ROUNDS = 7
-_SHARE_ERROR = 0.02
 
 
 def search(
     key: Key[Array, ""],
     target: Target,
-    rounds: int,
-    report: Callable[[SearchState], None] = lambda state: None,
+    state: SearchState,
+    likely: Float[np.ndarray, "n dim"] | None = None,
 ) -> SearchState:
-    """Starts descents, round by round, until no new mode of relevant mass appears.
+    """Descends from one round of starts, half of them independent draws of the reference.
 
-    Half of the starts are independent draws of the reference. The others come from a bank of draws
-    weighted by likelihood^beta, with beta so small that many of them matter: likely and diverse.
-    Half of these descend on the tempered posterior first. `report` is called after each round.
+    The other half are the next ones of `likely`, places where the density is, in a fixed order.
+    Without any they come from a bank of draws of the reference weighted by likelihood^beta, with
+    beta so small that many of them matter: likely and diverse. Half of those descend on the
+    tempered posterior first.
     """
-    bank_key, *round_keys = jax.random.split(key, rounds + 1)
-    bank = _draw_reference(host_generator(bank_key), target, _BANK_DRAWS)
+    reference_key, bank_key = jax.random.split(key)
+    half = ROUND_STARTS // 2
+    prior = _draw_reference(host_generator(reference_key), target, half)
+    if likely is None or not len(likely):
+        others, betas = _likely_starts(bank_key, target, half)
+        state = state._replace(counts=state.counts + Counts(forwards=_BANK_DRAWS))
+    else:
+        first = half * (len(state.values) // ROUND_STARTS)
+        others = np.take(likely, np.arange(first, first + half), axis=0, mode="wrap")
+        betas = np.ones(half)
+    starts = np.stack([prior, others.astype(prior.dtype)], axis=1)
+    tempers = np.stack([np.ones(half), betas], axis=1)
+    return descend_from(
+        state,
+        target,
+        starts.reshape(ROUND_STARTS, target.dim),
+        tempers.reshape(ROUND_STARTS).astype(starts.dtype),
+        np.arange(ROUND_STARTS) % 2 == 0,
+    )
+
+
+def _likely_starts(
+    key: Key[Array, ""], target: Target, number: int
+) -> tuple[Float[np.ndarray, "number dim"], Float[np.ndarray, " number"]]:
+    """Chooses likely and diverse draws of the reference, and the inverse temperature of each."""
+    rng = host_generator(key)
+    bank = _draw_reference(rng, target, _BANK_DRAWS)
     log_likelihoods = log_densities_at(target.log_density, bank) - target.log_reference(bank)
     log_likelihoods = np.where(np.isfinite(log_likelihoods), log_likelihoods, -np.inf)
-    nothing = np.zeros(0)
-    state = SearchState(
-        (), (), nothing, nothing.astype(int), nothing.astype(bool), Counts(forwards=_BANK_DRAWS)
-    )
-    for round_key in round_keys:
-        starts, betas, independent = _choose_starts(round_key, target, bank, log_likelihoods)
-        state = explore(state, target, starts, betas, independent)
-        report(state)
-        if is_settled(state):
-            break
-    return state
-
-
-def _choose_starts(
-    key: Key[Array, ""],
-    target: Target,
-    bank: Float[np.ndarray, "bank dim"],
-    log_likelihoods: Float[np.ndarray, " bank"],
-) -> tuple[
-    Float[np.ndarray, "starts dim"], Float[np.ndarray, " starts"], Bool[np.ndarray, " starts"]
-]:
-    """Alternates draws of the reference and members of the bank.
-
-    Returns:
-        The starts, their inverse temperatures, and which are independent draws of the reference.
-    """
-    rng, half = host_generator(key), ROUND_STARTS // 2
     beta, high = 1e-6, 1.0
     for _ in range(25):
         middle = math.sqrt(beta * high)
@@ -101,19 +93,15 @@ def _choose_starts(
             high = middle
     # The largest perturbed log weights are a draw without replacement.
     perturbed = beta * log_likelihoods + rng.gumbel(size=_BANK_DRAWS)
-    picked = np.argsort(-perturbed)[:half]
-    prior = _draw_reference(rng, target, half)
-    starts = np.stack([prior, bank[picked]], axis=1).reshape(ROUND_STARTS, target.dim)
-    tempered = np.where(np.arange(half) % 2 == 0, max(beta, 0.01), 1)
-    betas = np.stack([np.ones(half), tempered], axis=1).reshape(ROUND_STARTS).astype(starts.dtype)
-    return starts, betas, np.arange(ROUND_STARTS) % 2 == 0
+    picked = np.argsort(-perturbed)[:number]
+    return bank[picked], np.where(np.arange(number) % 2 == 0, max(beta, 0.01), 1)
 
 
 def _draw_reference(rng: np.random.Generator, target: Target, n: int) -> Float[np.ndarray, "n dim"]:
     return (target.scale * rng.standard_normal((n, target.dim))).astype(target.dtype)
 
 
-def explore(
+def descend_from(
     state: SearchState,
     target: Target,
     starts: Float[Array | np.ndarray, "starts dim"],
@@ -206,36 +194,44 @@ def _sort_ends(
     return basins, heads, groups, counts
 
 
-def probe(key: Key[Array, ""], target: Target, found: SearchState, draws: WeightedDraws) -> Probes:
+def probe(
+    key: Key[Array, ""], target: Target, found: SearchState, draws: WeightedDraws, number: int
+) -> Probes:
     """Descends from posterior draws, which may find modes that the search has missed."""
-    chosen = systematic_index(host_generator(key), draws.log_weights, _PROBE_ROUNDS * ROUND_STARTS)
-    # Each round has its share of the places, which are in the order of the draws.
-    points, state = draws.draws[chosen], found
-    points = np.concatenate([points[first::_PROBE_ROUNDS] for first in range(_PROBE_ROUNDS)])
-    basins = np.zeros(0, int)
-    while len(basins) < len(points) and _share_error(basins) > _SHARE_ERROR:
-        state = explore(state, target, points[len(basins) :][:ROUND_STARTS])
-        basins = state.basins[len(found.values) :]
-    worth = min(1.0, float(draws.ess) / len(basins))
-    return Probes(state, points[: len(basins)], basins, worth)
+    chosen = systematic_index(host_generator(key), draws.log_weights, number)
+    points, state = np.asarray(draws.draws)[chosen], found
+    for first in range(0, number, ROUND_STARTS):
+        state = descend_from(state, target, points[first : first + ROUND_STARTS])
+    worth = min(1.0, float(draws.ess) / number)
+    return Probes(state, points, state.basins[len(found.values) :], worth)
 
 
-def _share_error(basins: Int[np.ndarray, " probes"]) -> float:
-    """Computes the standard error of the share of the mode that most probes have ended in."""
-    if not len(basins):
-        return np.inf
-    share = np.bincount(basins[basins >= 0], minlength=1).max() / len(basins)
-    return float(np.sqrt(share * (1 - share) / len(basins)))
+def relevant_modes(state: SearchState, settings: Settings) -> list[int]:
+    """Chooses the heaviest modes by Laplace's mass, and the deepest in any case."""
+    if not state.modes:
+        return []
+    masses = np.array([mode.log_mass for mode in state.modes])
+    order = [int(index) for index in np.argsort(-masses, kind="stable")]
+    most, least = settings.most_modes, masses.max() - settings.mass_reach
+    kept = [index for index in order[:most] if masses[index] > least]
+    deepest = int(np.argmin([mode.value for mode in state.modes]))
+    return kept if deepest in kept else [*kept[: most - 1], deepest]
 
 
-def is_settled(state: SearchState) -> bool:
-    """Says whether enough starts have passed since the last new mode of relevant mass."""
+def is_settled(state: SearchState, settings: Settings) -> bool:
+    """Says whether another round is unlikely to find a new mode of relevant mass.
+
+    Enough starts have passed since the last such mode, and modes that very few starts have found
+    hold little of the mass: what no start has found is no more than that (Good and Turing).
+    """
     if not state.modes:
         return False
     masses = np.array([mode.log_mass for mode in state.modes])
-    relevant = masses > masses.max() + np.log(_RELEVANT_SHARE)
-    last = max(np.array(state.found_at)[relevant])
-    return len(state.values) - last > _QUIET_STARTS
+    shares = np.exp(masses - np.logaddexp.reduce(masses))
+    last = max(np.array(state.found_at)[shares > settings.relevant * shares.max()])
+    hits = np.bincount(state.basins[state.basins >= 0], minlength=len(masses))
+    lonely = float(np.sum(shares[hits <= settings.lonely]))
+    return len(state.values) - last > settings.quiet_starts and lonely <= settings.lonely_mass
 
 
 def _descend(

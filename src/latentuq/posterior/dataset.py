@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 KIND = "latentuq posterior"
-FORMAT = 4
+FORMAT = 5
 LEVELS = (0.005, 0.025, 0.05, 0.1, 0.16, 0.25, 0.5, 0.75, 0.84, 0.9, 0.95, 0.975, 0.995)
 """The levels of the quantile maps that are exported; others need the problem."""
 
@@ -51,6 +51,7 @@ _REST = {
     "log_proposals": ("draws.log_proposals", (_DRAW,)),
     "khat": ("draws.khat", ()),
     "ess": ("draws.ess", ()),
+    "islands": ("draws.islands", (_DRAW,)),
     "search_log_densities": ("search.log_densities", ("start",)),
     "search_modes": ("search.modes", ("start",)),
     "search_independent": ("search.independent", ("start",)),
@@ -60,7 +61,7 @@ _REST = {
 # The attributes: those of the provenance besides the versions of packages, and those of the
 # diagnostics.
 _PROVENANCE = ("model", "model_checksum", "command", "seed")
-_FLOATS = ("khat", "khat_limit", "ess", "missed_mass", "new_basin_chance")
+_FLOATS = ("khat", "khat_limit", "ess", "missed_mass", "new_basin_chance", "turns", "drift")
 _INTEGERS = ("draws", "rounds", "forward_equivalents")
 _OPTIONAL = ("reduced_chi_squared", "predictive_p_value", "information", "variance_left")
 _COUNTS = ("forwards", "gradients", "jacobians", "hessians")

@@ -180,7 +180,7 @@ class Posterior:
         draw has any weight.
         """
         values = self._over_batch(fn, self.draws)
-        mean, error = expectation(values, self.log_weights)
+        mean, error = expectation(values, self.log_weights, self.inference.draws.islands)
         return jnp.asarray(mean, self.draws.dtype), jnp.asarray(error, self.draws.dtype)
 
     @cached_property

@@ -8,10 +8,10 @@ import equinox
 import jax
 import jaxlib
 import numpy as np
-from jaxtyping import Array, Key
+from jaxtyping import Array, ArrayLike, Float, Key
 
 import latentuq
-from latentuq.core.arrays import to_device
+from latentuq.core.arrays import read_finite, to_device
 from latentuq.core.compilation import compile_clock
 from latentuq.core.errors import UserError
 from latentuq.core.randomness import read_key
@@ -58,6 +58,7 @@ def solve_density(
     residual_fn: Residual | None = None,
     scale: float = 1.0,
     *,
+    starts: ArrayLike | None = None,
     budget: str = "default",
     progress: Callable[[Progress], None] | None = None,
 ) -> Posterior:
@@ -70,12 +71,14 @@ def solve_density(
         residual_fn: The residual r(u) if log_density = -r.r/2 - u.u/(2 scale^2) + constant, which
             makes the search faster.
         scale: The standard deviation of the normal that starts, and a few draws, come from.
+        starts: Places that the search shall begin from as well, such as draws of a prior that is
+            not that normal: an array of shape (n, dim).
         budget: The name of the budget, "preview", "default" or "thorough".
         progress: A function that is called with a `Progress` after each stage.
     """
     target = Target(log_density_fn, dim, residual_fn, scale)
     return Posterior(
-        _infer(key, target, budget, progress),
+        _infer(key, target, budget, progress, _read_starts(starts, target)),
         read_key(key),
         log_density_fn=log_density_fn,
         provenance=_versions(),
@@ -114,6 +117,7 @@ def _infer(
     target: Target,
     budget: str,
     progress: Callable[[Progress], None] | None,
+    starts: Float[np.ndarray, "n dim"] | None = None,
 ) -> Inference:
     if progress is not None and not callable(progress):
         raise UserError(f"progress must be a function, not {progress!r}.")
@@ -127,7 +131,16 @@ def _infer(
             progress(Progress(COMPILING, message, none, None, seconds))
 
     with compile_clock().watch(tell):
-        return infer(infer_key, target, budget=budget, progress=progress)
+        return infer(infer_key, target, budget=budget, starts=starts, progress=progress)
+
+
+def _read_starts(starts: ArrayLike | None, target: Target) -> Float[np.ndarray, "n dim"] | None:
+    if starts is None:
+        return None
+    points = read_finite(starts, "starts")
+    if points.ndim != 2 or points.shape[1] != target.dim:
+        raise UserError(f"starts must be of shape (n, {target.dim}), not {points.shape}.")
+    return points
 
 
 def _versions() -> dict[str, str]:

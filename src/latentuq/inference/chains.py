@@ -1,0 +1,154 @@
+"""Many short chains on the density, in independent islands, each with the shape of its region."""
+
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float, Int, Key
+
+from latentuq.core.randomness import host_generator
+from latentuq.inference.moves import Kernel
+from latentuq.inference.population import move_all, shrunk_factor
+from latentuq.inference.regions import Regions
+from latentuq.inference.settings import Settings
+from latentuq.inference.target import Counts, Target
+
+# A region has at least so many chains in each island.
+_FEWEST_CHAINS = 2
+
+
+class Chains(NamedTuple):
+    """Chains and where they have been.
+
+    Attributes:
+        regions: The regions that chains began in, and draws are sorted into.
+        begun: The region of each chain's kernel.
+        kernel: How the chains of each region move.
+        points: The places of every round, the last one at the end.
+        log_densities: The values of ln p there.
+        rounds: The number of rounds.
+        reach: The length of moves, in that of the settings; chains that do not come round get
+            longer ones.
+    """
+
+    regions: Regions
+    begun: Int[np.ndarray, "islands chains"]
+    kernel: Kernel
+    points: Float[np.ndarray, "islands chains stops dim"]
+    log_densities: Float[np.ndarray, "islands chains stops"]
+    rounds: int = 0
+    reach: float = 1.0
+
+    @property
+    def settled(self) -> "Chains":
+        """The second half of what the chains have seen, which is what they stand for."""
+        half = self.points.shape[2] // 2
+        return self._replace(
+            points=self.points[:, :, half:], log_densities=self.log_densities[:, :, half:]
+        )
+
+
+def begin(
+    key: Key[Array, ""],
+    regions: Regions,
+    points: Float[np.ndarray, "islands chains dim"],
+    log_step: float,
+) -> Chains:
+    """Starts chains where the particles are; what has too few of them gets draws of its Gaussian."""
+    rng, (islands, size, dim) = host_generator(key), points.shape
+    points = points.copy()
+    begun = regions.of(points.reshape(-1, dim)).reshape(islands, size)
+    few = min(_FEWEST_CHAINS, size // max(len(regions.means), 1))
+    for island in range(islands):
+        for region in range(len(regions.means)):
+            count = np.bincount(begun[island], minlength=len(regions.means))
+            for _ in range(few - count[region]):
+                where = rng.choice(np.flatnonzero(begun[island] == np.argmax(count)))
+                points[island, where] = regions.sample(rng, region)
+                begun[island, where] = region
+                count = np.bincount(begun[island], minlength=len(count))
+    kernel = Kernel(np.array(regions.factors), np.full(len(regions.means), log_step))
+    nowhere = np.zeros((islands, size, 0, dim), points.dtype)
+    chains = Chains(regions, begun, kernel, nowhere, np.zeros((islands, size, 0)))
+    return chains._replace(points=points[:, :, None], log_densities=np.zeros((islands, size, 1)))
+
+
+def advance(
+    key: Key[Array, ""], target: Target, chains: Chains, settings: Settings
+) -> tuple[Chains, Counts]:
+    """Moves every chain by one round, and learns the shapes of the regions from the first ones."""
+    if 0 < chains.rounds <= 2:
+        chains = chains._replace(kernel=_learned(chains))
+    visited, kernel, counts = move_all(
+        key,
+        target,
+        1.0,
+        chains.points[:, :, -1],
+        chains.begun,
+        chains.kernel,
+        settings,
+        chains.reach,
+    )
+    points, log_densities = visited
+    if chains.rounds:
+        points = np.concatenate([chains.points, points], axis=2)
+        log_densities = np.concatenate([chains.log_densities, log_densities], axis=2)
+    chains = chains._replace(
+        kernel=kernel, points=points, log_densities=log_densities, rounds=chains.rounds + 1
+    )
+    return chains, counts
+
+
+def _learned(chains: Chains) -> Kernel:
+    """The kernel with the covariances that the chains of each region have shown so far."""
+    factors = []
+    for region, factor in enumerate(chains.kernel.factors):
+        mine = chains.begun == region
+        points = chains.points[mine].reshape(-1, chains.points.shape[-1]).astype(np.float64)
+        worth = float(np.count_nonzero(mine))
+        if worth > 4:
+            gaps = points - points.mean(axis=0)
+            factor = shrunk_factor(gaps.T @ gaps / len(points), worth)
+        factors.append(factor)
+    return chains.kernel._replace(factors=np.array(factors))
+
+
+def drift(chains: Chains) -> tuple[float, float]:
+    """Measures how far ln p has shifted from the first to the second half of the settled chains.
+
+    Returns:
+        The shift in standard deviations of ln p, and in its own standard errors, which the islands
+        tell.
+    """
+    values = chains.settled.log_densities
+    half = values.shape[2] // 2
+    shifts = np.mean(values[:, :, half:], axis=(1, 2)) - np.mean(values[:, :, :half], axis=(1, 2))
+    spread, error = np.std(values), np.std(shifts, ddof=1) / np.sqrt(len(shifts))
+    shift = abs(float(np.mean(shifts)))
+    return shift / max(float(spread), 1e-30), shift / max(float(error), 1e-30)
+
+
+def efficiencies(chains: Chains) -> Float[np.ndarray, " statistics"]:
+    """Estimates how many independent draws each settled draw of the chains is worth.
+
+    The means of chains of n draws vary as much as those of n times the efficiency independent ones,
+    for ln p and for every coordinate, each apart from its mean in the region that a chain began in.
+    A chain that stays where it began makes one draw.
+    """
+    settled = chains.settled
+    stops = settled.points.shape[2]
+    inside, between, number = 0.0, 0.0, 0
+    for region in range(len(chains.regions.means)):
+        mine = chains.begun == region
+        if np.count_nonzero(mine) < 2:
+            continue
+        seen = np.concatenate(
+            [settled.points[mine], settled.log_densities[mine][..., None]], axis=-1
+        ).astype(np.float64)
+        count = len(seen)
+        inside = inside + count * np.var(seen, axis=(0, 1))
+        between = between + count * np.var(np.mean(seen, axis=1), axis=0, ddof=1)
+        number += count
+    if not number:
+        return np.full(1, 1 / stops)
+    return np.clip(inside / np.maximum(between * stops, 1e-30), 1 / stops, 1.0)

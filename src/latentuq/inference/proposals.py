@@ -1,0 +1,113 @@
+"""Weighing chains: proposals are fitted to half of the islands and bridged to the other half."""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Array, Float, Key
+
+from latentuq.core.arrays import to_device
+from latentuq.core.batches import padded
+from latentuq.core.randomness import host_generator
+from latentuq.inference.bridge import Seen, bridge
+from latentuq.inference.chains import Chains, efficiencies
+from latentuq.inference.em import fit_mixture
+from latentuq.inference.importance import WeightedDraws, draw, log_ratios, pareto_khat
+from latentuq.inference.mixture import Defensive, Mixture
+from latentuq.inference.population import shrunk_factor
+from latentuq.inference.settings import Settings
+from latentuq.inference.target import Counts, Target, log_densities_at
+
+_DEGREES = 10.0
+_ITERATIONS = 20
+
+
+class Weighed(NamedTuple):
+    """Chains that have been weighed.
+
+    Attributes:
+        draws: The draws of chains and proposals with their weights.
+        counts: The evaluations.
+    """
+
+    draws: WeightedDraws
+    counts: Counts
+
+
+def weigh_chains(
+    key: Key[Array, ""], target: Target, chains: Chains, settings: Settings
+) -> Weighed:
+    """Bridges each half of the islands to a proposal that is fitted to the other half."""
+    settled, rng = chains.settled, host_generator(key)
+    islands, size, stops, dim = settled.points.shape
+    each = settings.fresh // islands
+    parts: list[tuple[np.ndarray, ...]] = []
+    for half in (0, 1):
+        mine = np.arange(half, islands, 2)
+        proposal = _fit(rng, target, settled.points[1 - half :: 2].reshape(-1, dim), settings)
+        fresh = np.asarray(draw(jax.random.fold_in(key, half), proposal, each * len(mine)))
+        values = log_densities_at(target.log_density, fresh)
+        chained = settled.points[half::2].reshape(-1, dim).astype(fresh.dtype)
+        points = np.concatenate([fresh, chained])
+        densities = np.concatenate([values, settled.log_densities[half::2].ravel()])
+        where = np.concatenate([np.repeat(mine, each), np.repeat(mine, size * stops)])
+        parts.append(
+            (
+                points,
+                densities.astype(np.float64),
+                log_densities_at(proposal.log_prob, points).astype(np.float64),
+                where,
+                chains.regions.of(points.astype(np.float64)),
+                np.arange(len(points)) >= len(fresh),
+            )
+        )
+    seen = Seen(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+    counts = Counts(forwards=each * islands)
+    return Weighed(_weighted(seen, islands, float(np.median(efficiencies(chains)))), counts)
+
+
+def _weighted(seen: Seen, islands: int, worth: float) -> WeightedDraws:
+    found = bridge(seen, islands, worth)
+    log_weights = found.log_weights - (found.log_evidence if found.ess else 0)
+    with np.errstate(invalid="ignore"):
+        # The density that all draws together come from, for whoever reweights them.
+        log_mixture = seen.log_densities - log_weights - np.log(len(log_weights))
+    numbers = (log_weights, seen.log_densities, log_mixture - found.log_evidence)
+    return WeightedDraws(
+        seen.points,
+        *(np.asarray(each, seen.points.dtype) for each in numbers),
+        np.asarray(found.log_evidence),
+        np.asarray(found.error),
+        np.asarray(pareto_khat(log_ratios(*seen[1:3])[~seen.chained])),
+        np.asarray(found.ess),
+        seen.islands,
+    )
+
+
+def _fit(
+    rng: np.random.Generator,
+    target: Target,
+    points: Float[np.ndarray, "n dim"],
+    settings: Settings,
+) -> Defensive:
+    """Fits a mixture to points; how many components it has depends on the dimension alone."""
+    dim, dtype = target.dim, target.dtype
+    number = settings.points // (2 * settings.points_per_component * dim)
+    number = int(np.clip(number, 1, settings.components))
+    if len(points) > settings.points:
+        points = points[rng.choice(len(points), settings.points, replace=False)]
+    counted = np.arange(settings.points) < len(points)
+    seeds = points[rng.choice(len(points), number, replace=False)]
+    gaps = points - points.mean(axis=0, dtype=np.float64)
+    factor = shrunk_factor(gaps.T @ gaps / len(points), len(points) / 4)
+    log_weights = np.full(number, -np.log(number))
+    parts = (log_weights, seeds, np.tile(factor, (number, 1, 1)))
+    start = Mixture(*(to_device(part, dtype) for part in parts), degrees=_DEGREES)
+    rows = to_device(padded(points, settings.points), dtype)
+    return Defensive(_improved(start, rows, to_device(counted)), scale=target.scale)
+
+
+@eqx.filter_jit
+def _improved(start: Mixture, points: Array, counted: Array) -> Mixture:
+    return fit_mixture(points, start, _ITERATIONS, counted)

@@ -1,0 +1,131 @@
+"""Every number that the inference was tuned by, with what was measured or why it is so."""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """The policy of one budget; the steps of the engine read it and hold no limits of their own.
+
+    Costs are in forward equivalents: one evaluation of the density counts 1, a gradient 3, a
+    Jacobian dim + 1 and a Hessian 3 (dim + 1).
+
+    Attributes:
+        cost: No step begins once so much has been spent, except those that an answer needs.
+        explores: Whether a tempered population looks for modes first; if not, the answer rests on
+            Gaussians at the modes and is a preview.
+        islands: The number of independent groups of chains, whose scatter is the error. Eight
+            make a standard error that is itself known to a quarter.
+        chains: The number of chains of one island. 8 islands of 32 told ln evidence to 0.1 nats at
+            32 dimensions; their sum is a batch whose activations fit the processor's cache.
+        block: The number of chains of one program; programs run on all cores.
+        bank: The number of draws of the reference that the population starts from.
+        tempering: The share of effective draws that a step of the temperature leaves. With 0.3 ten
+            steps lead from the prior of digits to a posterior; halving them lost modes.
+        moves: The number of Hamiltonian moves between two temperatures, and of a round of chains.
+        stops: The number of places that one move visits, each accepted or not on its own.
+        length: The length of a move in standard deviations of the density: about a quarter of the
+            period of a Gaussian, after which a place is new.
+        longest: Moves grow to at most so many times that length where chains do not come round.
+            Short ones reach the arms of a banana only by diffusion: after 128 moves they held half
+            of their mass, after 32 moves of three times the length all of it.
+        most_leaps: The largest number of leapfrog steps between two stops.
+        acceptance: The mean acceptance that step sizes are steered to.
+        octaves: Step sizes vary by so many factors of two, downwards; most vary by less than one.
+        rounds: The rounds of chains after which they are weighed; the last one is the most.
+        search_rounds: The largest number of rounds of 64 descents.
+        search_share: The share of the cost that the search may take the spending to.
+        quiet_starts: The descents without a new mode of relevant mass that end the search.
+        lonely: A mode that no more descents than this have found is lonely.
+        lonely_mass: The largest share of the mass in lonely modes at which the search ends.
+        relevant: The share of the mass from which a mode matters to the search.
+        mass_reach: Modes so many nats lighter than the heaviest get no Gaussian.
+        most_modes: The largest number of modes that get one.
+        regions: The largest number of regions whose masses are weighed apart.
+        gaussian_khat: Gaussians at the modes suffice below this k-hat. Above it they were seen to
+            miss up to 30 % of the mass, in tails that no draw had reached.
+        gaussian_draws: The number of draws that tell whether they do.
+        worth: The number of independent draws that an answer of Gaussians should be worth.
+        certified: The largest number of draws of such an answer.
+        fresh: The number of draws of the proposals that the chains are bridged to.
+        components: The largest number of components of a proposal.
+        points_per_component: The number of points, for each dimension, that a component is worth:
+            with fewer the fit describes its points and not the density.
+        points: The largest number of points that a proposal is fitted to.
+        wanted_error: The standard error of ln evidence at which the chains may end.
+        turns: The number of independent draws that every chain shall make, of the slowest
+            coordinate: chains that have not come round have not seen the tails.
+        drift: The shift of ln p from the first to the second half of the chains, in its standard
+            deviations, from which they are still on their way, if it is significant.
+        drift_errors: The shift in its own standard errors from which it is significant.
+        probes: The number of posterior draws that descend to their modes, to weigh these.
+        fewest_draws: An answer that is worth fewer independent draws is none.
+        largest_error: The largest standard error of ln evidence of an answer.
+        most_missed: The largest share of the mass in modes that at most one start has found.
+        excess: By how many nats the population alone may find more mass than the answer has.
+        excess_errors: The same in standard errors; both must be exceeded. Islands of 32 particles
+            are off by a nat as often as not, far more often down than up.
+        most_lost: The largest share of followed draws that may end in no mode.
+    """
+
+    cost: float = 3e6
+    explores: bool = True
+    islands: int = 8
+    chains: int = 32
+    block: int = 128
+    bank: int = 4096
+    tempering: float = 0.3
+    moves: int = 2
+    stops: int = 2
+    length: float = 1.6
+    longest: float = 8.0
+    most_leaps: int = 20
+    acceptance: float = 0.75
+    octaves: float = 3.0
+    rounds: tuple[int, ...] = (2, 4, 8, 16, 32, 64)
+    search_rounds: int = 16
+    search_share: float = 0.5
+    quiet_starts: int = 40
+    lonely: int = 2
+    lonely_mass: float = 0.02
+    relevant: float = 0.01
+    mass_reach: float = 9.0
+    most_modes: int = 64
+    regions: int = 8
+    gaussian_khat: float = 0.3
+    gaussian_draws: int = 4096
+    worth: int = 1200
+    certified: int = 40960
+    fresh: int = 8192
+    components: int = 16
+    points_per_component: int = 12
+    points: int = 4096
+    wanted_error: float = 0.1
+    turns: float = 2.5
+    drift: float = 0.2
+    drift_errors: float = 4.0
+    probes: int = 128
+    fewest_draws: int = 100
+    largest_error: float = 0.5
+    most_missed: float = 0.05
+    excess: float = 1.0
+    excess_errors: float = 4.0
+    most_lost: float = 0.25
+
+
+BUDGETS = {
+    "preview": Settings(cost=3e5, explores=False, search_rounds=1),
+    "default": Settings(),
+    "thorough": Settings(
+        cost=2e7,
+        chains=128,
+        search_rounds=24,
+        rounds=(4, 8, 16, 32, 64),
+        worth=20000,
+        certified=262144,
+        fresh=65536,
+        wanted_error=0.03,
+        probes=448,
+    ),
+}
+"""How much work an answer is worth."""
