@@ -88,7 +88,6 @@ def measure_image(corruption: str, image: int, seed: int) -> dict[str, Any]:
         "seconds": seconds,
         "stages": dict(d.seconds),
         "verdict": str(post.verdict),
-        "bridge": bridge_evidence(post, theirs),
         "weight_gap": float(jnp.max(jnp.abs(weights - post.weights))),
         "two_sample_accuracy": accuracy,
         "two_sample_draws": number,
@@ -106,31 +105,6 @@ def beside_references(cells: Cells) -> Cells:
             "reference_error": truth.error,
         }
     return known
-
-
-def bridge_evidence(post: Posterior, theirs: jax.Array) -> float:
-    """Ln evidence by bridge sampling between our proposal's draws and the reference's.
-
-    Meng and Wong (1996). It needs the reference's draws, not its evidence, and no coverage of the
-    tails by our proposal: an independent check of both.
-    """
-    draws, proposal = post.inference.draws, post.inference.proposal
-    ours = np.asarray(draws.log_densities - draws.log_proposals, np.float64)
-    assert post.log_density_fn is not None
-    densities = jax.lax.map(post.log_density_fn, theirs, batch_size=500)
-    other = np.asarray(densities - jax.vmap(proposal.log_prob)(theirs), np.float64)
-    share = len(ours) / (len(ours) + len(other))
-    estimate = float(post.log_evidence)
-    for _ in range(200):
-        up = np.logaddexp(np.log(share) + estimate, np.log(1 - share) + ours)
-        down = np.logaddexp(np.log(share) + estimate, np.log(1 - share) + other)
-        estimate = float(
-            np.logaddexp.reduce(ours - up)
-            - np.log(len(ours))
-            - np.logaddexp.reduce(-down)
-            + np.log(len(other))
-        )
-    return estimate
 
 
 def measure_hidden(corruption: str, image: int, seed: int) -> dict[str, Any]:

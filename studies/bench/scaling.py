@@ -19,8 +19,8 @@ from latentuq import (
 )
 from latentuq.core.cells import Job, job
 from latentuq.forward.mask import RegionMask
-from latentuq.inference.result import Counts
-from latentuq.inference.search import ROUND_STARTS, SearchState, explore
+from latentuq.inference.modes import SearchState, empty_search
+from latentuq.inference.search import ROUND_STARTS, descend_from
 from latentuq.inference.target import Target
 from latentuq.prior.vae import init_vae
 from latentuq.problem.experiments import EXPERIMENTS, make_problem
@@ -81,13 +81,12 @@ def measure_search(prior: GenerativePrior, starts: int) -> dict[str, Any]:
     """Descents from prior draws on one of the paper's problems."""
     problem = make_problem(prior, _SEARCHED, load_digits().digit(EXPERIMENTS[_SEARCHED].image))
     target = Target(problem.log_density, problem.dim, problem.residual)
-    nothing = SearchState((), (), np.zeros(0), np.zeros(0, int), np.zeros(0, bool), Counts())
     points = target.sample_reference(jax.random.key(0), starts)
 
     def descend() -> SearchState:
-        found = nothing
+        found = empty_search()
         for rows in jnp.split(points, starts // ROUND_STARTS):
-            found = explore(found, target, rows)
+            found = descend_from(found, target, rows)
         return found
 
     found = descend()

@@ -1,5 +1,7 @@
 """Ground truth beyond what a few thousand draws of SMC tell, by importance sampling."""
 
+import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import equinox as eqx
@@ -12,8 +14,7 @@ from latentuq import Posterior
 from latentuq.inference.em import fit_mixture
 from latentuq.inference.importance import expectation, importance_sample, weigh
 from latentuq.inference.mixture import Defensive, Mixture
-from latentuq.inference.pool import gather
-from latentuq.inference.refine import widened
+from studies.bench.pool import gather
 
 # Components fitted to the draws, how much they are shrunk to begin with, their degrees of freedom,
 # rounds of fitting, widths of the copies of the fit that make up the proposal, and their shares.
@@ -59,6 +60,13 @@ def fit_proposal(draws: Float[Array, "n dim"]) -> Mixture:
         DEGREES,
     )
     return widened(_fit(draws, start), WIDTHS, SHARES)
+
+
+def widened(fit: Mixture, widths: Sequence[float], shares: Sequence[float]) -> Mixture:
+    """Makes a mixture of wider copies of another, each with its share."""
+    log_weights = jnp.concatenate([fit.log_weights + math.log(share) for share in shares])
+    factors = jnp.concatenate([width * fit.factors for width in widths])
+    return Mixture(log_weights, jnp.tile(fit.means, (len(widths), 1)), factors, fit.degrees)
 
 
 @eqx.filter_jit

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 
 from latentuq.calibration.classifier import load_classifier
 from latentuq.data.digits import load_digits
+from latentuq.inference.modes import empty_search
 from latentuq.inference.search import search
 from latentuq.inference.target import Target
 from latentuq.posterior.maps import decode_images
@@ -101,7 +102,7 @@ def measure_truths(plan: Plan, corruption: str, number: int = 10) -> dict[str, A
         truth = digits.digit(place)
         problem = make_problem(prior, corruption, truth)
         target = Target(problem.log_density, problem.dim, problem.residual)
-        found = search(jax.random.fold_in(key, place), target, rounds=1)
+        found = search(jax.random.fold_in(key, place), target, empty_search())
         deepest = min(found.modes, key=lambda mode: mode.value)
         u = jnp.asarray(deepest.point, jnp.float32)
         label = int(digits.labels[digits.indices == place][0])

@@ -15,7 +15,7 @@ from latentuq.inference.importance import WeightedDraws, expectation, khat_thres
 from latentuq.inference.membership import Membership, responsibilities
 from latentuq.inference.mixture import Defensive
 from latentuq.inference.modes import SearchState
-from latentuq.inference.policy import Info, Step, has_shifted, is_contradicted
+from latentuq.inference.policy import Info, Step, has_arrived, is_contradicted
 from latentuq.inference.result import (
     Counts,
     Diagnostics,
@@ -38,6 +38,7 @@ _STAGES = {
     Step.WEIGH: "weigh",
     Step.PROBE: "probe",
 }
+
 
 class Clock:
     """Times the stages and reports them."""
@@ -130,7 +131,7 @@ def assemble(
         starts=len(found.values),
         found_mode=membership.minima,
         lost=probes.lost,
-        settled=not has_shifted(info, settings),
+        settled=has_arrived(info, settings),
         excess=info.excess if is_contradicted(info, settings) else 0.0,
     )
     points = to_device(np.array([mode.point for mode in modes]), dtype)
@@ -221,8 +222,9 @@ def judge_computation(
         error = {"error": evidence_error, "limit": settings.largest_error}
         reasons.append(Reason(Cause.EVIDENCE_UNCERTAIN, error))
     if not settled:
-        shift = {"drift": diagnostics.drift, "limit": settings.drift}
-        reasons.append(Reason(Cause.UNSETTLED, shift | {"rounds": diagnostics.rounds}))
+        found = {"turns": diagnostics.turns, "least": settings.least_turns}
+        found |= {"drift": diagnostics.drift, "limit": settings.drift}
+        reasons.append(Reason(Cause.UNSETTLED, found | {"rounds": diagnostics.rounds}))
     if excess > 0:
         reasons.append(Reason(Cause.CONTRADICTED, {"excess": excess}))
     if lost > settings.most_lost:

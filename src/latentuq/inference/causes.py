@@ -90,8 +90,9 @@ class Cause(enum.Enum):
         Standing.BAD,
         "the chains were still on their way when the budget ended, so part of the answer may be"
         " missing",
-        "over {rounds:.0f} rounds of chains ln p has shifted by {drift:.2f} of its standard"
-        " deviation (limit {limit:.2f})",
+        "over {rounds:.0f} rounds a chain made {turns:.1f} independent draws (at least {least:.1f}"
+        " are needed), and ln p shifted by {drift:.2f} of its standard deviation (limit"
+        " {limit:.2f})",
         _MORE_TIME,
     )
     CONTRADICTED = (

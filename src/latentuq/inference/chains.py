@@ -132,23 +132,17 @@ def efficiencies(chains: Chains) -> Float[np.ndarray, " statistics"]:
     """Estimates how many independent draws each settled draw of the chains is worth.
 
     The means of chains of n draws vary as much as those of n times the efficiency independent ones,
-    for ln p and for every coordinate, each apart from its mean in the region that a chain began in.
-    A chain that stays where it began makes one draw.
+    for ln p and for every coordinate, each apart from its mean in the region where the draw is:
+    which regions a chain visits does not matter. A chain that stays where it began makes one draw.
     """
     settled = chains.settled
-    stops = settled.points.shape[2]
-    inside, between, number = 0.0, 0.0, 0
-    for region in range(len(chains.regions.means)):
-        mine = chains.begun == region
-        if np.count_nonzero(mine) < 2:
-            continue
-        seen = np.concatenate(
-            [settled.points[mine], settled.log_densities[mine][..., None]], axis=-1
-        ).astype(np.float64)
-        count = len(seen)
-        inside = inside + count * np.var(seen, axis=(0, 1))
-        between = between + count * np.var(np.mean(seen, axis=1), axis=0, ddof=1)
-        number += count
-    if not number:
-        return np.full(1, 1 / stops)
+    dim, stops = settled.points.shape[-1], settled.points.shape[2]
+    seen = np.concatenate([settled.points, settled.log_densities[..., None]], axis=-1)
+    seen = seen.reshape(-1, dim + 1).astype(np.float64)
+    regions = chains.regions.of(seen[:, :dim])
+    for region in np.unique(regions):
+        seen[regions == region] -= np.mean(seen[regions == region], axis=0)
+    by_chain = seen.reshape(-1, stops, dim + 1)
+    inside = np.var(by_chain, axis=(0, 1))
+    between = np.var(np.mean(by_chain, axis=1), axis=0, ddof=1)
     return np.clip(inside / np.maximum(between * stops, 1e-30), 1 / stops, 1.0)

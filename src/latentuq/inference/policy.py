@@ -105,15 +105,18 @@ def _gaussians_suffice(info: Info, settings: Settings) -> bool:
 
 
 def _is_good(info: Info, settings: Settings) -> bool:
-    mixed = info.turns >= settings.turns and not has_shifted(info, settings)
-    return mixed and info.error <= settings.wanted_error
+    come_round = info.turns >= settings.turns and has_arrived(info, settings)
+    return come_round and info.error <= settings.wanted_error
 
 
-def has_shifted(info: Info, settings: Settings) -> bool:
-    """Says whether the chains are still on their way."""
-    return info.shift > settings.drift and info.shift_errors > settings.drift_errors
+def has_arrived(info: Info, settings: Settings) -> bool:
+    """Says whether the chains have come round, and are where they were a while ago."""
+    shifted = info.shift > settings.drift and info.shift_errors > settings.drift_errors
+    return not info.rounds or (info.turns >= settings.least_turns and not shifted)
 
 
 def is_contradicted(info: Info, settings: Settings) -> bool:
     """Says whether the population has found mass that the answer lacks."""
-    return info.excess > settings.excess and info.excess > settings.excess_errors * info.excess_error
+    return (
+        info.excess > settings.excess and info.excess > settings.excess_errors * info.excess_error
+    )

@@ -106,6 +106,13 @@ class Diagnostics:
         return f"{10**decades:,.0f}" if decades < 5 else f"10^{decades:.0f}"
 
     @property
+    def quality(self) -> str:
+        """The number that tells most about the draws, in words."""
+        if not self.rounds:
+            return f"k-hat {self.khat:.2f} (usable up to {self.khat_limit:.2f})"
+        return f"{self.turns:.1f} from each chain for the slowest coordinate"
+
+    @property
     def course(self) -> str:
         """How the answer was found, in a sentence."""
         if not self.rounds:

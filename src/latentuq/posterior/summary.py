@@ -40,8 +40,7 @@ def tabulate(
         lines.append(f"and {len(weights) - _MOST_ROWS} more of weight {rest:.4f} together")
     lines += [
         _evidence(inference) + f" ({DOWNWEIGHTED})" * downweighted,
-        f"k-hat {found.khat:.2f} (usable up to {found.khat_limit:.2f}), effective draws"
-        f" {found.ess:.0f} of {found.draws}",
+        f"effective draws {found.ess:.0f} of {found.draws}, {found.quality}",
         f"missed mass {found.missed_mass:.2g}, chance that one more start finds a new basin"
         f" {found.new_basin_chance:.2g}",
     ]

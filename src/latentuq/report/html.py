@@ -233,11 +233,10 @@ def _certificate(post: Posterior) -> str:
     d = post.diagnostics
     numbers = {
         "ln evidence": true_minus(f"{post.log_evidence:.3f} ± {post.log_evidence_error:.3f}"),
-        "k-hat": true_minus(f"{d.khat:.2f} (usable up to {d.khat_limit:.2f})"),
-        "effective draws": f"{d.ess:.0f} of {d.draws}",
+        "effective draws": true_minus(f"{d.ess:.0f} of {d.draws}, {d.quality}"),
         "missed mass": f"{d.missed_mass:.2g}",
         "chance of a new basin": f"{d.new_basin_chance:.2g}",
-        "refinements": str(d.rounds),
+        "rounds of chains": str(d.rounds),
         "forward equivalents": f"{d.forward_equivalents:,}",
     }
     if post.problem is not None and post.problem.downweighted:

@@ -26,7 +26,8 @@ FILES = ("report.html", "summary.json", "posterior.nc", "mean.fits", "std.fits")
 """What a report may consist of, besides its figures."""
 # Those of the diagnostics that `summary.json` has under the same names.
 _DIAGNOSTICS = (
-    *("khat", "khat_limit", "ess", "draws", "rounds", "missed_mass", "new_basin_chance"),
+    *("khat", "khat_limit", "ess", "draws", "rounds", "turns", "drift"),
+    *("missed_mass", "new_basin_chance"),
     *("reduced_chi_squared", "predictive_p_value", "information", "variance_left", "learned"),
     "forward_equivalents",
 )
