@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from latentuq import InverseProblem, Posterior, load_digits, load_prior, solve
+from latentuq import InverseProblem, load_digits, load_prior, solve
 from latentuq.core.cells import Cells, Job, job
 from latentuq.inference import engine
 from latentuq.inference.search import SearchState
@@ -83,7 +83,8 @@ def measure_image(corruption: str, image: int, seed: int) -> dict[str, Any]:
         "ess": d.ess,
         "missed_mass": d.missed_mass,
         "new_basin_chance": d.new_basin_chance,
-        "refinements": d.rounds,
+        "rounds": d.rounds,
+        "turns": d.turns,
         "forward_equivalents": d.forward_equivalents,
         "seconds": seconds,
         "stages": dict(d.seconds),

@@ -38,6 +38,11 @@ def _khat(cell: dict[str, Any]) -> str:
     return "-inf" if khat is None else f"{khat:.2f}"
 
 
+def _rounds(cell: dict[str, Any]) -> int:
+    """The rounds of chains; earlier versions had none, but refined a proposal."""
+    return cell["rounds"] if "rounds" in cell else cell["refinements"]
+
+
 def within(cell: dict[str, Any]) -> bool:
     """Whether a result is inside all three limits."""
     gap = abs(cell["log_evidence"] - cell["reference"])
@@ -56,12 +61,12 @@ def _images(cells: list[dict[str, Any]]) -> dict[str, Any]:
     first = [
         cell
         | {"place": problem.split(), "outside": "" if within(cell) else " (outside)"}
-        | {name: cell[name] - cell["reference"] for name in ("log_evidence", "bridge")}
+        | {"log_evidence": cell["log_evidence"] - cell["reference"], "rounds": _rounds(cell)}
         for problem, (cell, *_) in problems.items()
     ]
     form = "`{place[0]}` {place[1]} | {reference:.2f} ± {reference_error:.2f}"
-    form += " | {log_evidence:+.2f} ± {log_evidence_error:.2f} | {bridge:+.2f}"
-    form += " | {weight_gap:.3f} | {two_sample_accuracy:.3f} | {tail} | {ess:.0f} | {refinements}"
+    form += " | {log_evidence:+.2f} ± {log_evidence_error:.2f}"
+    form += " | {weight_gap:.3f} | {two_sample_accuracy:.3f} | {tail} | {ess:.0f} | {rounds}"
     accuracies = [cell["two_sample_accuracy"] for cell in first]
     outside = [cell for cell in first if cell["outside"]]
     reasons = [

@@ -75,7 +75,7 @@ def test_threads_share_a_program(monkeypatch):
 
 @pytest.mark.parametrize("squares", [False, True])
 @pytest.mark.slow
-def test_a_refined_answer_does_not_depend_on_the_number_of_cores(monkeypatch, squares):
+def test_an_answer_of_chains_does_not_depend_on_the_number_of_cores(monkeypatch, squares):
     def residual(u):
         return jnp.array([u[0] ** 2 - 1, 4 * (u[1] - u[0] ** 2)])
 
@@ -91,6 +91,11 @@ def test_a_refined_answer_does_not_depend_on_the_number_of_cores(monkeypatch, sq
     one, two = answers
     np.testing.assert_array_equal(one.weights, two.weights)
     assert one.log_evidence == two.log_evidence
+    assert one.log_evidence_error == two.log_evidence_error
+    for mine, others in zip(
+        jax.tree.leaves(one.inference.draws), jax.tree.leaves(two.inference.draws), strict=True
+    ):
+        np.testing.assert_array_equal(mine, others)
 
 
 def plain(u):

@@ -11,9 +11,10 @@ from densities import odd, two_gaussians
 from latentuq.core.errors import UserError
 from latentuq.inference import engine
 from latentuq.inference.causes import Cause
-from latentuq.inference.modes import Mode
-from latentuq.inference.result import COMPILING, Counts
-from latentuq.inference.search import SearchState, search
+from latentuq.inference.mixture import gaussian_mixture
+from latentuq.inference.result import COMPILING
+from latentuq.inference.search import search
+from latentuq.inference.settings import BUDGETS
 from studies.exact import exact_posterior, linear_prior
 
 # One scale for all mixtures, because it is compiled in.
@@ -157,22 +158,22 @@ def hide_lighter(state):
     )
 
 
-# How many of ten hidden modes are noticed, at the least. Some of the proposal's draws from the
-# reference fall into the basin of either; without the descent from the draws with the largest
-# weights only 2 of 10 are noticed at width 0.5.
-@pytest.mark.parametrize(("width", "noticed"), [(1.0, 10), (0.5, 9)])
+# Particles that have come from the reference are in both basins, and chains stay where they began.
+# Where chains cross, the answer is right; where they do not, it is right as far as the population
+# was, because one region has chains in both, and the verdict says that they do not come round.
+@pytest.mark.parametrize(("width", "off"), [(1.0, 0.04), (0.5, 0.1)])
 @pytest.mark.slow
-def test_a_hidden_mode_is_found_again_or_the_answer_is_unreliable(monkeypatch, width, noticed):
+def test_a_hidden_mode_keeps_its_mass_or_the_answer_is_unreliable(monkeypatch, width, off):
     monkeypatch.setattr(engine, "search", lambda *arguments: hide_lighter(search(*arguments)))
     mixture = two_gaussians(DIM, 4.0, (0.7, 0.3), (width, width))
-    count = 0
     for seed in range(10):
         post = lu.solve_density(jax.random.key(seed), mixture.log_prob, DIM, scale=SCALE)
-        found = abs(mass_of(mixture, post)[1] - 0.3) < 0.05
-        count += found or not post.verdict.reliable
+        gap = abs(mass_of(mixture, post)[1] - 0.3)
+        assert gap < off
+        assert gap < 0.04 or not post.verdict.reliable
         # The chance of another basin is zero without the hidden mode: it cannot tell.
         assert post.diagnostics.new_basin_chance == 0
-    assert count >= noticed
+        assert post.diagnostics.rounds > 0
 
 
 @pytest.fixture(scope="module")
@@ -209,16 +210,31 @@ def test_progress_comes_in_stages(banana):
         np.testing.assert_array_equal(reports[-1].modes, posts[budget].modes)
 
 
-def test_a_preview_costs_a_quarter_at_most_and_refines_nothing(banana):
+def test_a_preview_costs_a_quarter_at_most_and_moves_nothing(banana):
     posts, _ = banana
     default, preview = (posts[name].diagnostics for name in ("default", "preview"))
     assert preview.rounds == 0
-    assert default.rounds > 0
+    assert default.rounds in BUDGETS["default"].rounds
     assert posts["default"].verdict.reliable
-    assert "refined" in default.course
-    assert "without refinement" in preview.course
+    assert "chains ran" in default.course
+    assert "no chains were needed" in preview.course
     assert preview.khat_limit == 0.3
+    assert default.khat_limit == np.inf
+    assert preview.turns == np.inf
+    assert BUDGETS["default"].turns <= default.turns < np.inf
     assert preview.forward_equivalents <= default.forward_equivalents / 4
+
+
+def test_chains_know_the_evidence_and_the_tails(banana):
+    post = banana[0]["default"]
+    # ln p = -u0^2 / 2 - 2 (u1 - u0^2)^2: the integral is 2 pi / 2, and u0 is normal.
+    assert abs(post.log_evidence - np.log(np.pi)) < 5 * post.log_evidence_error
+    tail, error = post.expect(lambda u: jnp.abs(u[0]) > 2)
+    assert abs(tail - 0.0455) < 5 * error
+    assert error < 0.01
+    draws = post.inference.draws
+    assert set(np.asarray(draws.islands).tolist()) == set(range(BUDGETS["default"].islands))
+    assert draws.islands.shape == draws.log_weights.shape
 
 
 def test_costs_add_up(banana):
@@ -232,50 +248,9 @@ def test_costs_add_up(banana):
     assert diagnostics.forward_equivalents == expected
 
 
-def test_a_refinement_has_every_draw_once(monkeypatch):
-    pools, calls, climb = [], itertools.count(1), engine.climb
-
-    def recorded(key, target, fit, pool, *rest):
-        pools.append(pool)
-        return climb(key, target, fit, pool, *rest)
-
-    monkeypatch.setattr(engine, "climb", recorded)
-    # Two refinements, a certificate that fails, and two more.
-    monkeypatch.setattr(engine, "_is_safe", lambda *answers: next(calls) % 3 == 0)
-    monkeypatch.setattr(engine, "khat_threshold", lambda n: -np.inf)
-    monkeypatch.setattr(engine, "_RETRIES", 1)
-    density = odd(bend=1.0, precision=(1.0, 4.0))
-    lu.solve_density(jax.random.key(0), density.log_density, 2)
-    first, draws = engine.BUDGETS["default"].draws // 2, engine.BUDGETS["default"].draws
-    *before, certified = pools[2].sizes
-    assert [pool.sizes for pool in pools[:2]] == [(first,), (first, draws)]
-    assert before == [first, draws, draws]
-    assert certified >= draws
-    assert pools[3].sizes == (*pools[2].sizes, draws)
-    for pool in pools:
-        assert len(np.unique(pool.points, axis=0)) == sum(pool.sizes)
-
-
 def test_an_unknown_budget_is_refused():
     with pytest.raises(UserError, match="preview, default, thorough, not 'cheap'"):
         lu.solve_density(jax.random.key(0), lambda u: -jnp.sum(u**2), 2, budget="cheap")
-
-
-def test_draws_of_a_proposal_count_as_starts_for_unknown_modes_alone():
-    mode = Mode(np.zeros(1), 0.0, np.eye(1), 0.0)
-    found = SearchState(
-        (mode,), (0,), np.zeros(3), np.array([0, 0, -1]), np.ones(3, bool), Counts()
-    )
-    after = found._replace(
-        modes=(mode, mode),
-        values=np.arange(6.0),
-        basins=np.array([0, 0, -1, 0, 1, -1]),
-        independent=np.arange(6) < 3,
-    )
-    kept = engine._with_discoveries(found, after)
-    np.testing.assert_array_equal(kept.basins, [0, 0, -1, 1])
-    np.testing.assert_array_equal(kept.values, [0, 1, 2, 4])
-    assert len(kept.modes) == 2
 
 
 def test_a_preview_of_a_curved_density_is_not_called_reliable():
@@ -285,11 +260,12 @@ def test_a_preview_of_a_curved_density_is_not_called_reliable():
     assert str(post.verdict).startswith("unreliable: this is a preview")
 
 
+def two_bananas(u):
+    return -((u[0] ** 2 - 4) ** 2) / 8 - 50 * (u[1] - u[0] ** 2 / 2) ** 2 + 0.3 * u[0]
+
+
 @pytest.mark.slow
 def test_draws_are_followed_to_the_mode_whose_basin_they_lie_in():
-    def two_bananas(u):
-        return -((u[0] ** 2 - 4) ** 2) / 8 - 50 * (u[1] - u[0] ** 2 / 2) ** 2 + 0.3 * u[0]
-
     post = lu.solve_density(jax.random.key(0), two_bananas, 2)
     assert post.diagnostics.rounds
     probes = post.inference.probes
@@ -304,6 +280,7 @@ def test_draws_are_followed_to_the_mode_whose_basin_they_lie_in():
     assert abs(np.mean(basins == 0) - post.weights[0]) < 0.05
 
 
+@pytest.mark.slow
 def test_draws_that_end_in_no_mode_make_weights_uncertain(monkeypatch):
     def lose(*args):
         probes = engine_probe(*args)
@@ -311,7 +288,7 @@ def test_draws_that_end_in_no_mode_make_weights_uncertain(monkeypatch):
 
     engine_probe = engine.probe
     monkeypatch.setattr(engine, "probe", lose)
-    post = lu.solve_density(jax.random.key(0), odd(bend=1.0, precision=(1.0, 25.0)).log_density, 2)
+    post = lu.solve_density(jax.random.key(0), two_bananas, 2)
     assert post.diagnostics.rounds
     (reason,) = post.verdict.computed.reasons
     assert reason.cause is Cause.DRAWS_LOST
@@ -322,3 +299,159 @@ def test_draws_that_end_in_no_mode_make_weights_uncertain(monkeypatch):
 def test_progress_must_be_a_function():
     with pytest.raises(UserError, match="progress must be a function, not 'bar'"):
         lu.solve_density(jax.random.key(0), lambda u: -jnp.sum(u**2), 2, progress="bar")
+
+
+def needle(u):
+    """A standard normal, and a Gaussian of width 0.05 that has nine tenths of the mass."""
+    wide = -0.5 * u @ u - np.log(2 * np.pi)
+    narrow = -0.5 * jnp.sum((u - NEEDLE) ** 2) / 0.05**2 - np.log(2 * np.pi * 0.05**2)
+    return jnp.logaddexp(np.log(0.1) + wide, np.log(0.9) + narrow)
+
+
+NEEDLE = np.array([7.0, 6.0])
+
+
+def test_starts_of_ones_own_find_what_the_reference_never_reaches():
+    starts = np.random.default_rng(0).normal(NEEDLE, 0.02, (3, 2))
+    without = lu.solve_density(jax.random.key(0), needle, 2)
+    assert abs(without.log_evidence - np.log(0.1)) < 0.05
+    post = lu.solve_density(jax.random.key(0), needle, 2, starts=starts)
+    assert len(post.modes) == 2
+    np.testing.assert_allclose(post.modes[0], NEEDLE, atol=0.01)
+    assert abs(post.weights[0] - 0.9) < 5 * post.weight_errors[0] + 1e-3
+    assert abs(post.log_evidence) < 5 * post.log_evidence_error + 1e-3
+
+
+def test_all_starts_are_used_however_many():
+    # More than two rounds have room for, and the last one alone leads to the needle.
+    starts = np.random.default_rng(0).normal(size=(70, 2))
+    starts[-1] = NEEDLE
+    post = lu.solve_density(jax.random.key(0), needle, 2, starts=starts, budget="preview")
+    assert np.min(np.linalg.norm(post.modes - NEEDLE, axis=1)) < 0.01
+
+
+@pytest.mark.parametrize(
+    ("starts", "message"),
+    [
+        (np.zeros((4, 3)), r"starts must be of shape \(n, 2\), not \(4, 3\)"),
+        (np.zeros(2), r"starts must be of shape \(n, 2\), not \(2,\)"),
+        ([[0.0, np.nan]], "starts"),
+        ([["a", "b"]], "starts"),
+    ],
+)
+def test_starts_that_do_not_fit_are_one_sentence(starts, message):
+    with pytest.raises(UserError, match=message) as caught:
+        lu.solve_density(jax.random.key(0), needle, 2, starts=starts)
+    assert str(caught.value).count("\n") == 0
+    assert str(caught.value).endswith(".")
+
+
+def curved_beside_a_wall(u):
+    banana = -0.5 * u[0] ** 2 - 0.5 * ((u[1] - u[0] ** 2) / 0.3) ** 2
+    return jnp.where(u[0] > 0.5, jnp.nan, banana)
+
+
+def flat(u):
+    return -0.5 * u[0] ** 2
+
+
+def rising(u):
+    return 3 * u[0] - u[1] ** 2
+
+
+def nowhere(u):
+    return jnp.nan * u[0]
+
+
+@pytest.mark.parametrize(
+    ("density", "causes"),
+    [
+        (curved_beside_a_wall, {Cause.AGREED}),
+        (flat, {Cause.UNSETTLED}),
+        (rising, {Cause.NO_MODE}),
+        (nowhere, {Cause.DENSITY_ZERO}),
+    ],
+)
+@pytest.mark.slow
+def test_every_density_gets_a_verdict(density, causes):
+    post = lu.solve_density(jax.random.key(0), density, 2)
+    assert {reason.cause for reason in post.verdict.computed.reasons} == causes
+    if density is curved_beside_a_wall:
+        exact = np.log(2 * np.pi * 0.3 * 0.6914625)  # The normal distribution up to 0.5.
+        assert abs(post.log_evidence - exact) < 5 * post.log_evidence_error + 0.01
+        assert np.all(post.sample(jax.random.key(1), 1000)[:, 0] <= 0.5)
+
+
+def banana_of(bend, width):
+    """A normalised banana: u_0 is N(0, 1), u_1 is N(bend (u_0^2 - 1), width)."""
+
+    def log_density(u):
+        gap = (u[1] - bend * (u[0] ** 2 - 1)) / width
+        return -0.5 * u[0] ** 2 - 0.5 * gap**2 - np.log(2 * np.pi * width)
+
+    return log_density
+
+
+@pytest.mark.slow
+def test_a_banana_is_known_to_its_tails():
+    for seed in range(4):
+        post = lu.solve_density(jax.random.key(seed), banana_of(1.0, 0.3), 2)
+        assert post.verdict.reliable
+        assert abs(post.log_evidence) < 5 * post.log_evidence_error + 0.03
+        tail, error = post.expect(lambda u: jnp.abs(u[0]) > 2)
+        assert abs(tail - 0.0455) < 5 * error + 0.003
+
+
+@pytest.mark.parametrize("dim", [64, 256])
+@pytest.mark.slow
+def test_linear_problems_of_many_dimensions_are_right_to_their_errors(dim):
+    rng = np.random.RandomState(dim)
+    A, y = rng.randn(dim // 2, dim) / np.sqrt(dim / 8), rng.randn(dim // 2)
+    problem = Linear(jnp.asarray(A, jnp.float32), jnp.asarray(y, jnp.float32))
+    post = lu.solve_density(jax.random.key(0), problem.log_density, dim, problem.residual)
+    covariance = np.linalg.inv(A.T @ A + np.eye(dim))
+    mean = covariance @ A.T @ y
+    lowest = 0.5 * np.sum((A @ mean - y) ** 2) + 0.5 * np.sum(mean**2)
+    expected = -lowest + 0.5 * np.linalg.slogdet(2 * np.pi * covariance)[1]
+    assert post.verdict.reliable
+    # Rounding of ln p in float32 adds up to about 1e-5 of its size.
+    rounding = 1e-3 + 1e-5 * abs(expected)
+    assert abs(post.log_evidence - expected) < 4 * post.log_evidence_error + rounding
+    values, errors = post.expect(lambda u: u)
+    np.testing.assert_array_less(np.abs(values - mean), 5 * errors + 1e-3)
+
+
+@pytest.mark.slow
+def test_many_modes_are_not_lost_in_silence():
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        number, dim = 5 + seed, 2 + seed % 4
+        means = 1.5 * rng.standard_normal((number, dim))
+        weights = rng.dirichlet(np.full(number, 5.0))
+        covariances = np.tile(0.15**2 * np.eye(dim), (number, 1, 1))
+        mixture = gaussian_mixture(*map(jnp.asarray, (weights, means, covariances)))
+        post = lu.solve_density(jax.random.key(seed), mixture.log_prob, dim, scale=1.5)
+        right = mass_of(mixture, post)
+        # The study's bar: more than 2 % of the mass is missing.
+        found = np.abs(right - weights) < 0.5 * weights
+        missing = float(np.sum(weights[~found]))
+        assert missing < 0.02 or not post.verdict.reliable
+        if post.verdict.reliable:
+            assert abs(post.log_evidence) < 5 * post.log_evidence_error + 0.02
+
+
+@pytest.mark.slow
+def test_double_precision_holds_from_end_to_end():
+    with jax.enable_x64(True):
+        straight = odd(mean=(0.5, -0.3), precision=(4.0, 0.5))
+        post = lu.solve_density(jax.random.key(0), straight.log_density, 2)
+        curved = lu.solve_density(jax.random.key(0), banana_of(1.0, 0.3), 2)
+    expected = np.log(2 * np.pi) - 0.5 * np.log(2.0)
+    assert post.diagnostics.rounds == 0
+    assert curved.diagnostics.rounds > 0
+    for answer, truth in ((post, expected), (curved, 0.0)):
+        assert answer.verdict.reliable
+        assert answer.inference.draws.draws.dtype == np.float64
+        assert answer.inference.draws.log_weights.dtype == np.float64
+        assert answer.inference.modes.dtype == np.float64
+        assert abs(answer.log_evidence - truth) < 5 * answer.log_evidence_error + 0.01

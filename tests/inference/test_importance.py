@@ -1,6 +1,7 @@
 import math
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -291,8 +292,42 @@ def test_expectation_by_hand():
     np.testing.assert_allclose(error, [0.75 * math.sqrt(2), 0.0], rtol=1e-6, atol=1e-7)
 
 
+def test_the_error_of_correlated_islands_comes_from_their_scatter():
+    # Island i holds 50 copies of one number: 8 independent draws, not 400.
+    rng, islands = np.random.default_rng(0), np.repeat(np.arange(8), 50)
+    pulls, naive = [], []
+    for _ in range(400):
+        values = np.repeat(rng.standard_normal(8), 50)
+        mean, error = expectation(values, np.full(400, -7.0), islands)
+        pulls.append(mean / error)
+        naive.append(mean / expectation(values, np.full(400, -7.0))[1])
+    # mean / error of 8 normal numbers is Student's t with 7 degrees: variance 7 / 5, kurtosis 5, so
+    # that its mean square over 400 is known to sqrt(4 / 400) of itself; four of these.
+    assert abs(np.mean(np.square(pulls)) / (7 / 5) - 1) < 4 * math.sqrt(4 / 400)
+    assert np.mean(np.square(naive)) > 30
+
+
+def test_islands_of_one_draw_each_are_independent_draws():
+    log_weights = pareto_log_weights(-0.3, seed=5)
+    values = np.random.default_rng(1).standard_normal((S, 3))
+    mean, error = expectation(values, log_weights)
+    by_island = expectation(values, log_weights, np.arange(S))
+    np.testing.assert_allclose(by_island[0], mean)
+    # N - 1 in place of N; and which island comes first does not matter.
+    np.testing.assert_allclose(by_island[1], error * math.sqrt(S / (S - 1)))
+    np.testing.assert_allclose(
+        expectation(values, log_weights, np.arange(S)[::-1])[1], by_island[1]
+    )
+
+
+def test_draws_of_a_proposal_are_islands_of_their_own():
+    np.testing.assert_array_equal(weigh_alone(np.zeros(7)).islands, np.arange(7))
+
+
 def test_weighted_draws_hold_the_dtype_of_the_draws():
     with jax.enable_x64(True):
         proposal = Normal(jnp.asarray(1.5))
         draws = importance_sample(jax.random.key(0), proposal.log_prob, proposal, 64)
-    assert {leaf.dtype for leaf in jax.tree.leaves(draws)} == {jnp.dtype("float64")}
+    assert draws.islands.dtype.kind == "i"
+    rest = eqx.tree_at(lambda draws: draws.islands, draws, None)
+    assert {leaf.dtype for leaf in jax.tree.leaves(rest)} == {jnp.dtype("float64")}

@@ -5,21 +5,20 @@ import pytest
 
 from densities import two_gaussians
 from latentuq.inference.mixture import gaussian_mixture
-from latentuq.inference.search import (
-    _QUIET_STARTS as QUIET,
-)
+from latentuq.inference.modes import Mode, empty_search, make_mode
 from latentuq.inference.search import (
     ROUND_STARTS,
-    Mode,
-    SearchState,
-    explore,
+    descend_from,
     is_settled,
-    make_mode,
+    relevant_modes,
     search,
 )
-from latentuq.inference.target import Counts, Target
+from latentuq.inference.settings import Settings
+from latentuq.inference.target import Target
 
-EMPTY = SearchState((), (), np.zeros(0), np.zeros(0, int), np.zeros(0, bool), Counts())
+EMPTY = empty_search()
+SETTINGS = Settings()
+QUIET = SETTINGS.quiet_starts
 MEANS = np.array([[-3.0, 0.0], [3.0, 0.0], [0.0, 4.0]])
 WEIGHTS = np.array([0.5, 0.3, 0.2])
 WIDTHS = np.array([0.8, 1.0, 0.6])
@@ -39,10 +38,11 @@ def three_gaussians():
 
 @pytest.fixture(scope="module")
 def found():
-    reports = []
     target = Target(three_gaussians().log_prob, 2, scale=3.0)
-    state = search(jax.random.key(0), target, 6, reports.append)
-    return state, reports
+    states = [EMPTY]
+    while not is_settled(states[-1], SETTINGS) and len(states) <= SETTINGS.search_rounds:
+        states.append(search(jax.random.key(len(states)), target, states[-1]))
+    return states[-1], states[1:]
 
 
 def test_every_mode_is_found_once(found):
@@ -70,8 +70,8 @@ def test_the_record_of_starts(found):
         members = np.flatnonzero(state.basins == index)
         assert members[0] == first
         np.testing.assert_allclose(state.values[members], state.modes[index].value, atol=0.02)
-    assert is_settled(state)
-    assert not any(is_settled(report) for report in reports[:-1])
+    assert is_settled(state, SETTINGS)
+    assert not any(is_settled(report, SETTINGS) for report in reports[:-1])
     assert state.counts.forwards >= 4096
     # Two evaluations of each start at the least.
     assert state.counts.hessians >= 2 * len(state.values)
@@ -84,7 +84,7 @@ def from_starts(mixture, starts):
 
 def round_from(state, target, starts):
     starts = np.resize(np.asarray(starts, np.float32), (ROUND_STARTS, target.dim))
-    return explore(state, target, starts, independent=np.ones(ROUND_STARTS, bool))
+    return descend_from(state, target, starts, independent=np.ones(ROUND_STARTS, bool))
 
 
 def test_a_saddle_is_escaped_both_ways():
@@ -112,7 +112,7 @@ def test_a_minimum_at_a_kink_is_a_mode(slope):
     def log_density(u):
         return -0.5 * jnp.sum(u**2) - slope * jnp.abs(u[0] - 1)
 
-    state = search(jax.random.key(0), Target(log_density, 2), 1)
+    state = search(jax.random.key(0), Target(log_density, 2), EMPTY)
     assert len(state.modes) == 1
     assert state.modes[0].kinked
     # psi = 1/2 at the kink, and a descent ends within its rounding of that.
@@ -123,7 +123,7 @@ def test_a_minimum_at_a_kink_is_a_mode(slope):
 
 
 def test_where_psi_still_falls_there_is_no_mode():
-    state = search(jax.random.key(0), Target(lambda u: 3 * u[0] - u[1] ** 2, 2), 1)
+    state = search(jax.random.key(0), Target(lambda u: 3 * u[0] - u[1] ** 2, 2), EMPTY)
     assert not state.modes
 
 
@@ -178,7 +178,7 @@ def test_ends_that_have_reached_a_mode_are_not_polished(monkeypatch):
         return -0.5 * jnp.sum(residual(u) ** 2) - u @ u / 2
 
     target = Target(log_density, 2, residual)
-    state = search(jax.random.key(0), target, 1)
+    state = search(jax.random.key(0), target, EMPTY)
     assert len(state.modes) == 1
     monkeypatch.setattr("latentuq.inference.search.polish", lambda *_: pytest.fail("polished"))
     starts = np.random.default_rng(0).normal(size=(ROUND_STARTS, 2))
@@ -186,18 +186,79 @@ def test_ends_that_have_reached_a_mode_are_not_polished(monkeypatch):
     assert np.all(again.basins == 0)
 
 
-def state_with(log_masses, found_at, starts):
+def state_with(log_masses, found_at, starts, hits=None):
+    """A search with these modes; each was found by many starts, or as often as `hits` says."""
     modes = tuple(Mode(np.zeros(1), 0.0, np.eye(1), log_mass) for log_mass in log_masses)
-    return EMPTY._replace(modes=modes, found_at=tuple(found_at), values=np.zeros(starts))
+    hits = [starts] * len(modes) if hits is None else hits
+    return EMPTY._replace(
+        modes=modes,
+        found_at=tuple(found_at),
+        values=np.zeros(starts),
+        basins=np.repeat(np.arange(len(modes)), hits),
+    )
 
 
-def test_the_search_ends_when_no_mode_of_relevant_mass_is_new():
-    assert not is_settled(EMPTY)
-    assert not is_settled(state_with([0.0], [0], QUIET))
-    assert is_settled(state_with([0.0], [0], QUIET + 1))
-    assert not is_settled(state_with([0.0, -1.0], [0, 20], QUIET + 5))
-    # Less than one per cent of the heaviest does not count.
-    assert is_settled(state_with([0.0, -5.0], [0, 20], QUIET + 5))
+FOR_TWO = 2 * SETTINGS.starts_per_mode
+
+
+@pytest.mark.parametrize(
+    ("log_masses", "found_at", "starts", "settled"),
+    [
+        ([0.0], [0], QUIET, False),
+        ([0.0], [SETTINGS.starts_per_mode], SETTINGS.starts_per_mode + QUIET, False),
+        ([0.0], [SETTINGS.starts_per_mode], SETTINGS.starts_per_mode + QUIET + 1, True),
+        ([0.0, -1.0], [0, FOR_TWO], FOR_TWO + QUIET, False),
+        ([0.0, -1.0], [0, FOR_TWO], FOR_TWO + QUIET + 1, True),
+        # Less than `relevant` of the heaviest's mass does not count.
+        ([0.0, -5.0], [0, FOR_TWO], FOR_TWO + 1, True),
+        # The more modes, the more starts.
+        ([0.0, -1.0], [0, 1], FOR_TWO - 1, False),
+        ([0.0, -1.0], [0, 1], FOR_TWO, True),
+        ([0.0, -5.0], [0, 1], FOR_TWO - 1, True),
+    ],
+)
+def test_the_search_ends_when_no_mode_of_relevant_mass_is_new(
+    log_masses, found_at, starts, settled
+):
+    assert not is_settled(EMPTY, SETTINGS)
+    assert is_settled(state_with(log_masses, found_at, starts), SETTINGS) == settled
+
+
+@pytest.mark.parametrize("share", [0.01, 0.03])
+@pytest.mark.parametrize("hits", [SETTINGS.lonely, SETTINGS.lonely + 1])
+def test_the_search_goes_on_while_lonely_modes_hold_mass(share, hits):
+    # Found long ago, but only `hits` starts ended there: what none has found may hold as much.
+    state = state_with(np.log([1 - share, share]), [0, 1], 500, [400, hits])
+    lonely = hits <= SETTINGS.lonely and share > SETTINGS.lonely_mass
+    assert is_settled(state, SETTINGS) != lonely
+
+
+def test_relevant_modes_are_the_heaviest_and_the_deepest():
+    state = state_with([0.0, -1.0, -8.9, -9.1, -50.0], [0] * 5, 100)
+    assert relevant_modes(state, SETTINGS) == [0, 1, 2]
+    modes = (*state.modes[:4], state.modes[4]._replace(value=-1.0))
+    assert relevant_modes(state._replace(modes=modes), SETTINGS) == [0, 1, 2, 4]
+    few = Settings(most_modes=2)
+    assert relevant_modes(state._replace(modes=modes), few) == [0, 4]
+    assert relevant_modes(EMPTY, SETTINGS) == []
+
+
+def test_places_where_the_density_is_are_starts_in_their_order():
+    # No start of the reference comes near the needle at (30, 0).
+    needle = gaussian_mixture(
+        jnp.array([0.5, 0.5]), jnp.array([[0.0, 0.0], [30.0, 0.0]]), jnp.tile(jnp.eye(2), (2, 1, 1))
+    )
+    target = Target(needle.log_prob, 2)
+    likely = np.zeros((96, 2))
+    likely[40] = 30.0, 0.5
+    first = search(jax.random.key(0), target, EMPTY, likely)
+    second = search(jax.random.key(1), target, first, likely)
+    # Half of each round: the forty-first place is in the second one, at an odd position.
+    assert len(first.modes) == 1
+    assert len(second.modes) == 2
+    assert second.found_at[1] == ROUND_STARTS + 2 * (40 - ROUND_STARTS // 2) + 1
+    # No bank of draws of the reference was needed.
+    assert second.counts.forwards < 4096
 
 
 def test_good_turing_counts_the_basins_of_independent_starts():

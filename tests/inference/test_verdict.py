@@ -8,6 +8,7 @@ import pytest
 from latentuq.inference.answer import judge_computation
 from latentuq.inference.causes import Cause, Standing
 from latentuq.inference.result import Counts, Diagnostics
+from latentuq.inference.settings import BUDGETS
 from latentuq.inference.verdict import Mark, Reason, Verdict, show_p_value
 
 GOOD = Diagnostics(
@@ -19,6 +20,8 @@ GOOD = Diagnostics(
     missed_mass=0.01,
     new_basin_chance=0.0,
     rounds=0,
+    turns=math.inf,
+    drift=0.0,
     counts=Counts(),
     forward_equivalents=0,
 )
@@ -26,14 +29,16 @@ MISFIT = Mark((Reason(Cause.MISFIT, {"p_value": 1e-9, "limit": 0.02}),))
 FITS = Mark((Reason(Cause.FITS, {"p_value": 0.4}),))
 
 
-def judge(fit=None, *, evidence_error=0.01, found_mode=True, lost=0.0, preview=False, **changes):
+def judge(fit=None, *, preview=False, **changes):
+    """The verdict on a good answer with changes to its numbers, or to what else is judged."""
+    names = {field.name for field in dataclasses.fields(Diagnostics)}
+    numbers = {name: value for name, value in changes.items() if name in names}
+    others = {"evidence_error": 0.01, "found_mode": True, "lost": 0.0, "starts": 32}
+    others |= {name: value for name, value in changes.items() if name not in names}
     computed = judge_computation(
-        dataclasses.replace(GOOD, **changes),
-        evidence_error=evidence_error,
-        starts=32,
-        found_mode=found_mode,
-        lost=lost,
-        preview=preview,
+        dataclasses.replace(GOOD, **numbers),
+        BUDGETS["preview" if preview else "default"],
+        **others,
     )
     return Verdict(computed) if fit is None else Verdict(computed, fit)
 
@@ -43,14 +48,22 @@ def judge(fit=None, *, evidence_error=0.01, found_mode=True, lost=0.0, preview=F
     [
         ({}, Cause.CONFIRMED, "k-hat 0.30 (limit 0.70) and are worth 5000 independent ones"),
         ({"khat": -math.inf}, Cause.CONFIRMED, "1.0% of the mass"),
-        ({"rounds": 2}, Cause.CONFIRMED, "one of 32 starts"),
+        ({"rounds": 2, "turns": 1.9}, Cause.AGREED, "Each chain made 1.9 independent draws"),
+        ({"rounds": 2}, Cause.AGREED, "one of 32 starts"),
         ({"ess": 0.0}, Cause.DENSITY_ZERO, "zero or not a number"),
         ({"ess": math.nan}, Cause.DENSITY_ZERO, "zero or not a number"),
         ({"evidence_error": 0.6}, Cause.EVIDENCE_UNCERTAIN, "is 0.6, above the limit of 0.5"),
         ({"found_mode": False}, Cause.NO_MODE, "None of 32 starts"),
         ({"khat": 0.71}, Cause.HEAVY_TAIL, "k-hat 0.71, limit 0.70"),
         ({"khat": math.nan}, Cause.HEAVY_TAIL, "k-hat inf"),
-        ({"khat": 0.9, "rounds": 4}, Cause.HEAVY_TAIL, "refinements of the proposal: 4"),
+        ({"khat": 0.9, "rounds": 4}, Cause.HEAVY_TAIL, "rounds of chains: 4"),
+        (
+            {"rounds": 64, "turns": 1.2, "drift": 0.3, "settled": False},
+            Cause.UNSETTLED,
+            "Over 64 rounds a chain made 1.2 independent draws (at least 1.3 are needed), and ln p"
+            " shifted by 0.30 of its standard deviation (limit 0.20)",
+        ),
+        ({"excess": 1.6}, Cause.CONTRADICTED, "larger by 1.6 nats"),
         ({"khat": 0.9, "preview": True}, Cause.PREVIEW_ONLY, "k-hat 0.90"),
         ({"ess": 99.0}, Cause.FEW_DRAWS, "only 99 independent ones, and 100 are needed"),
         ({"missed_mass": 0.06}, Cause.MODES_MISSED, "6% of the mass"),
@@ -62,7 +75,7 @@ def test_every_outcome_is_a_value_with_its_words(changes, cause, details):
     verdict = judge(**changes)
     (reason,) = verdict.computed.reasons
     assert reason.cause is cause
-    assert verdict.reliable == (cause is Cause.CONFIRMED)
+    assert verdict.reliable == (cause.standing is Standing.OK)
     assert str(verdict) == f"{verdict.word}: {cause.clause}."
     assert details in reason.details
     assert reason.details in verdict.details
@@ -74,11 +87,21 @@ def test_limits_themselves_pass():
 
 
 def test_all_that_failed_is_told_and_the_gravest_first():
-    verdict = judge(khat=0.9, ess=20.0, evidence_error=2.0, lost=0.5, missed_mass=0.5)
+    verdict = judge(
+        khat=0.9,
+        ess=20.0,
+        evidence_error=2.0,
+        settled=False,
+        excess=2.0,
+        lost=0.5,
+        missed_mass=0.5,
+    )
     assert [reason.cause for reason in verdict.computed.reasons] == [
         Cause.HEAVY_TAIL,
         Cause.FEW_DRAWS,
         Cause.EVIDENCE_UNCERTAIN,
+        Cause.UNSETTLED,
+        Cause.CONTRADICTED,
         Cause.DRAWS_LOST,
         Cause.MODES_MISSED,
     ]

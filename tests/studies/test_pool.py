@@ -7,8 +7,8 @@ import numpy as np
 from densities import two_gaussians
 from latentuq.inference.importance import effective_sample_size, importance_sample
 from latentuq.inference.mixture import Defensive, gaussian_mixture
-from latentuq.inference.pool import gather
 from latentuq.inference.target import Target
+from studies.bench.pool import gather
 
 DIM = 2
 TARGET = Target(two_gaussians(DIM, 6.0).log_prob, DIM)

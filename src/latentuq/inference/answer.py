@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from latentuq.core.arrays import to_device
 from latentuq.inference.causes import Cause
 from latentuq.inference.el2o import EL2OFit
-from latentuq.inference.importance import WeightedDraws, expectation, khat_threshold
+from latentuq.inference.importance import WeightedDraws, expectation
 from latentuq.inference.membership import Membership, responsibilities
 from latentuq.inference.mixture import Defensive
 from latentuq.inference.modes import SearchState
@@ -64,10 +64,10 @@ class Clock:
             points = np.array([found.modes[index].point for index in fits])
             message = f"Modes after {len(found.values)} starts: {len(fits)}."
             self.stage(name, "modes", message, points)
-        elif step is Step.TRY:
+        elif step is Step.TRY and fits:
             means = np.array([fit.mean for fit in fits.values()])
             message = "A Gaussian has been fitted to each mode."
-            self.stage(name, "fitted", message, np.reshape(means, (len(fits), -1)))
+            self.stage(name, "fitted", message, means)
         else:
             self.mark(name)
 
@@ -111,7 +111,8 @@ def assemble(
     gaussians = [membership.gaussians[index] for index in order]
     diagnostics = Diagnostics(
         khat=float(draws.khat),
-        khat_limit=_khat_limit(draws, info, settings),
+        # Chains bound the weights of all draws, so that the tail of the proposals' means nothing.
+        khat_limit=math.inf if info.rounds else settings.gaussian_khat,
         ess=float(draws.ess),
         draws=len(draws.draws),
         el2o=tuple(float(gaussian.value) for gaussian in gaussians),
@@ -153,13 +154,6 @@ def assemble(
         diagnostics=diagnostics,
         verdict=Verdict(computed),
     )
-
-
-def _khat_limit(draws: WeightedDraws, info: Info, settings: Settings) -> float:
-    """The largest k-hat that may be; chains bound the weights, so that theirs means nothing."""
-    if info.rounds:
-        return math.inf
-    return khat_threshold(len(draws.draws)) if settings.explores else settings.gaussian_khat
 
 
 def _weigh_modes(
@@ -214,8 +208,7 @@ def judge_computation(
     if not khat <= limit:
         # A tail that could not be fitted may be as heavy as any.
         tail = {"khat": math.inf if math.isnan(khat) else khat, "limit": limit}
-        cause = Cause.HEAVY_TAIL if settings.explores else Cause.PREVIEW_ONLY
-        reasons.append(Reason(cause, tail | {"rounds": diagnostics.rounds}))
+        reasons.append(Reason(Cause.PREVIEW_ONLY, tail))
     if ess < settings.fewest_draws:
         reasons.append(Reason(Cause.FEW_DRAWS, {"ess": ess, "limit": settings.fewest_draws}))
     if not evidence_error <= settings.largest_error:
@@ -231,5 +224,9 @@ def judge_computation(
         reasons.append(Reason(Cause.DRAWS_LOST, {"lost": lost, "limit": settings.most_lost}))
     if diagnostics.missed_mass > settings.most_missed:
         reasons.append(Reason(Cause.MODES_MISSED, missed | {"limit": settings.most_missed}))
-    confirmed = {"khat": khat, "limit": limit, "ess": ess, "error": evidence_error} | missed
-    return Mark(tuple(reasons) or (Reason(Cause.CONFIRMED, confirmed),))
+    confirmed = {"ess": ess, "error": evidence_error} | missed
+    if diagnostics.rounds:
+        good = Reason(Cause.AGREED, confirmed | {"turns": diagnostics.turns})
+    else:
+        good = Reason(Cause.CONFIRMED, confirmed | {"khat": khat, "limit": limit})
+    return Mark(tuple(reasons) or (good,))

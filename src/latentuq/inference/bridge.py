@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.optimize import brentq
 
-# The chains of an island that has few of them in a region count for at most so many times more.
+# An island that has few chains in a region counts for at most so many times more.
 _MOST_LEVELLING = 3.0
 
 
@@ -64,7 +64,7 @@ def bridge(seen: Seen, islands: int, efficiency: float) -> Bridged:
     counts = np.where(seen.chained, efficiency, 1.0)
     fresh = np.log(max(int(np.sum(~seen.chained)), 1))
     log_weights = np.full(len(gains), -np.inf)
-    masses, influences = [], []
+    masses, influences, levelled = [], [], log_weights.copy()
     for region in np.unique(seen.regions):
         here = np.flatnonzero((seen.regions == region) & (gains > -np.inf))
         if not len(here):
@@ -76,9 +76,9 @@ def bridge(seen: Seen, islands: int, efficiency: float) -> Bridged:
         terms = _terms(log_mass, gains[here], counts[here], fresh, chained)
         log_weights[here] = np.log(np.maximum(terms, 1e-300)) + log_mass
         masses.append(log_mass)
-        influences.append(
-            _influence(terms, counts[here], seen.chained[here], seen.islands[here], islands)
-        )
+        where = seen.islands[here]
+        influences.append(_influence(terms, counts[here], seen.chained[here], where, islands))
+        levelled[here] = _levelled(log_weights[here], where, influences[-1])
     if not masses:
         return Bridged(log_weights, -np.inf, np.inf, 0.0)
     log_evidence = float(np.logaddexp.reduce(masses))
@@ -87,7 +87,7 @@ def bridge(seen: Seen, islands: int, efficiency: float) -> Bridged:
     error = float(np.sqrt(np.sum((total - total.mean()) ** 2) / (islands * (islands - 1))))
     shares = np.exp(log_weights - log_evidence)
     ess = float(1 / np.sum(shares**2 / counts))
-    return Bridged(_levelled(log_weights, seen, islands), log_evidence, error, ess)
+    return Bridged(levelled, log_evidence, error, ess)
 
 
 def _terms(
@@ -118,7 +118,7 @@ def _solve(
     low, high = float(np.min(gains)) - log_fresh - 30, float(np.max(gains)) + 30
     if excess(low) <= 0:  # No draw of the proposal came here: there is nothing to weigh against.
         return -np.inf
-    return float(brentq(excess, low, high, xtol=1e-6))
+    return float(np.asarray(brentq(excess, low, high, xtol=1e-6)))
 
 
 def _influence(
@@ -143,21 +143,19 @@ def _influence(
 
 
 def _levelled(
-    log_weights: Float[np.ndarray, " n"], seen: Seen, islands: int
+    log_weights: Float[np.ndarray, " n"],
+    where: Int[np.ndarray, " n"],
+    influence: Float[np.ndarray, " islands"],
 ) -> Float[np.ndarray, " n"]:
-    """Gives the chains of every island the same weight in a region, however many they are.
+    """Gives every island the weight in a region that it alone would give to the region.
 
-    Else the scatter of the islands would hold that of these numbers, which mean nothing.
+    Then the scatter of the islands tells the error of the region's mass, and not how many chains
+    each of them happens to have there.
     """
-    levelled = log_weights.copy()
-    for region in np.unique(seen.regions):
-        here = (seen.regions == region) & seen.chained & (log_weights > -np.inf)
-        numbers = np.bincount(seen.islands[here], minlength=islands)
-        if not np.any(numbers):
-            continue
-        wanted = np.mean(numbers[numbers > 0])
-        factors = np.clip(wanted / np.maximum(numbers, 1), 1 / _MOST_LEVELLING, _MOST_LEVELLING)
-        changed = log_weights[here] + np.log(factors[seen.islands[here]])
-        total = np.logaddexp.reduce(log_weights[here]) - np.logaddexp.reduce(changed)
-        levelled[here] = changed + total
-    return levelled
+    total = np.logaddexp.reduce(log_weights)
+    shares = np.bincount(where, np.exp(log_weights - total), len(influence))
+    wanted = np.clip(1 + influence, 1 / _MOST_LEVELLING, _MOST_LEVELLING) / len(influence)
+    factors = wanted / np.maximum(shares, 1e-300)
+    factors = np.clip(factors, 1 / _MOST_LEVELLING, _MOST_LEVELLING)
+    changed = log_weights + np.log(factors[where])
+    return changed + total - np.logaddexp.reduce(changed)

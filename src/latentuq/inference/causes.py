@@ -42,8 +42,15 @@ class Cause(enum.Enum):
         Standing.OK,
         "independent draws confirm these probabilities",
         "the draws have k-hat {khat:.2f} (limit {limit:.2f}) and are worth {ess:.0f} independent"
-        " ones, ln evidence is known to {error:.2f}, and {missed_mass:.1%} of the mass lies in modes"
-        " that at most one of {starts:.0f} starts found",
+        " ones, ln evidence is known to {error:.2f}, and {missed_mass:.1%} of the mass lies in"
+        " modes that at most one of {starts:.0f} starts found",
+    )
+    AGREED = (
+        Standing.OK,
+        "independent groups of chains agree on these probabilities",
+        "each chain made {turns:.1f} independent draws of the slowest coordinate, together they are"
+        " worth {ess:.0f}, ln evidence is known to {error:.2f}, and {missed_mass:.1%} of the mass"
+        " lies in modes that at most one of {starts:.0f} starts found",
     )
     DENSITY_ZERO = (
         Standing.BAD,
@@ -58,19 +65,12 @@ class Cause(enum.Enum):
         "none of {starts:.0f} starts ended in a mode within reach",
         _MORE_TIME,
     )
-    HEAVY_TAIL = (
-        Standing.BAD,
-        "a few draws carry most of the weight, so the probabilities may be far off",
-        "the weights of the draws have a heavy tail (k-hat {khat:.2f}, limit {limit:.2f}; rounds of"
-        " chains: {rounds:.0f})",
-        _MORE_TIME,
-    )
     PREVIEW_ONLY = (
         Standing.BAD,
         "this is a preview, and its quick approximation does not describe the posterior well"
         " enough, so the probabilities may be far off",
-        "the importance weights have a heavy tail for a preview, which refines nothing (k-hat"
-        " {khat:.2f}, limit {limit:.2f})",
+        "the weights of the draws have a heavy tail (k-hat {khat:.2f}, limit {limit:.2f}), and a"
+        " preview runs no chains",
         "Solve the problem with the budget default.",
     )
     FEW_DRAWS = (

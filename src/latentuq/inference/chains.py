@@ -2,9 +2,8 @@
 
 from typing import NamedTuple
 
-import jax
 import numpy as np
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from latentuq.core.randomness import host_generator
 from latentuq.inference.moves import Kernel
@@ -47,6 +46,11 @@ class Chains(NamedTuple):
             points=self.points[:, :, half:], log_densities=self.log_densities[:, :, half:]
         )
 
+    @property
+    def sound(self) -> Bool[np.ndarray, "islands chains"]:
+        """Which chains are where the density is; one that began elsewhere cannot move."""
+        return np.all(np.isfinite(self.log_densities), axis=2)
+
 
 def begin(
     key: Key[Array, ""],
@@ -54,7 +58,7 @@ def begin(
     points: Float[np.ndarray, "islands chains dim"],
     log_step: float,
 ) -> Chains:
-    """Starts chains where the particles are; what has too few of them gets draws of its Gaussian."""
+    """Starts chains where the particles are; regions with few of them get draws of Gaussians."""
     rng, (islands, size, dim) = host_generator(key), points.shape
     points = points.copy()
     begun = regions.of(points.reshape(-1, dim)).reshape(islands, size)
@@ -120,10 +124,15 @@ def drift(chains: Chains) -> tuple[float, float]:
         The shift in standard deviations of ln p, and in its own standard errors, which the islands
         tell.
     """
-    values = chains.settled.log_densities
-    half = values.shape[2] // 2
-    shifts = np.mean(values[:, :, half:], axis=(1, 2)) - np.mean(values[:, :, :half], axis=(1, 2))
-    spread, error = np.std(values), np.std(shifts, ddof=1) / np.sqrt(len(shifts))
+    settled = chains.settled
+    islands = zip(settled.log_densities, settled.sound, strict=True)
+    values = [island[sound] for island, sound in islands if np.any(sound)]
+    if len(values) < 2:
+        return np.inf, np.inf
+    half = settled.log_densities.shape[2] // 2
+    shifts = [np.mean(island[:, half:]) - np.mean(island[:, :half]) for island in values]
+    spread = np.std(np.concatenate(values))
+    error = np.std(shifts, ddof=1) / np.sqrt(len(shifts))
     shift = abs(float(np.mean(shifts)))
     return shift / max(float(spread), 1e-30), shift / max(float(error), 1e-30)
 
@@ -138,7 +147,9 @@ def efficiencies(chains: Chains) -> Float[np.ndarray, " statistics"]:
     settled = chains.settled
     dim, stops = settled.points.shape[-1], settled.points.shape[2]
     seen = np.concatenate([settled.points, settled.log_densities[..., None]], axis=-1)
-    seen = seen.reshape(-1, dim + 1).astype(np.float64)
+    seen = seen[settled.sound].reshape(-1, dim + 1).astype(np.float64)
+    if len(seen) < 2 * stops:
+        return np.full(dim + 1, 1 / stops)
     regions = chains.regions.of(seen[:, :dim])
     for region in np.unique(regions):
         seen[regions == region] -= np.mean(seen[regions == region], axis=0)

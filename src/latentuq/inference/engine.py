@@ -9,6 +9,7 @@ from jaxtyping import Array, Float, Key
 
 from latentuq.core.cores import one_core
 from latentuq.core.errors import UserError
+from latentuq.core.randomness import host_generator
 from latentuq.inference.answer import Clock, assemble
 from latentuq.inference.chains import Chains, advance, begin, drift, efficiencies
 from latentuq.inference.el2o import EL2OFit
@@ -31,9 +32,9 @@ class State(NamedTuple):
 
     Attributes:
         starts: Places that a user gave; the population joins them.
+        fits: A Gaussian for each relevant mode, by the mode's index, the heaviest first.
         counts: The evaluations so far, without those of the search.
         found: What the search knows.
-        fits: A Gaussian for each relevant mode, by the mode's index, the heaviest first.
         population: The particles that have come from the reference.
         chains: The chains on the density.
         proposal: The mixture of the Gaussians.
@@ -42,9 +43,9 @@ class State(NamedTuple):
     """
 
     starts: Float[np.ndarray, "n dim"]
+    fits: dict[int, EL2OFit]
     counts: Counts = Counts()
     found: SearchState = empty_search()
-    fits: dict[int, EL2OFit] = {}  # noqa: RUF012 - it is never changed
     population: Population | None = None
     chains: Chains | None = None
     proposal: Defensive | None = None
@@ -75,7 +76,7 @@ def infer(
         raise UserError(f"The budget is one of {', '.join(BUDGETS)}, not {budget!r}.")
     settings, clock = BUDGETS[budget], Clock(progress)
     given = np.zeros((0, target.dim)) if starts is None else starts
-    state, info = State(given), Info(wanted=-(-2 * len(given) // ROUND_STARTS) or 1)
+    state, info = State(given, {}), Info(wanted=-(-2 * len(given) // ROUND_STARTS) or 1)
     with one_core(may_wait(target)):
         number = 0
         while (step := decide(info, settings)) is not Step.FINISH:
@@ -85,7 +86,8 @@ def infer(
             info = info._replace(spent=state.spent.forward_equivalents(target.dim))
             clock.tell(step, state.found, state.fits)
             number += 1
-        assert state.proposal is not None and state.draws is not None
+        assert state.proposal is not None
+        assert state.draws is not None
         membership = assign(
             target, state.found, state.fits, state.proposal, state.draws, state.probes
         )
@@ -117,11 +119,11 @@ def _explore(
     key: Key[Array, ""], target: Target, state: State, info: Info, settings: Settings
 ) -> tuple[State, Info]:
     population = explore(key, target, settings)
-    flat = population.points.reshape(-1, target.dim)
-    mixed = np.random.default_rng(0).permutation(len(flat))
+    rng, last = host_generator(key), population.points.reshape(-1, target.dim)
+    likely = [rng.choice(each, len(last)) for each in (last, population.before) if len(each)]
     state = state._replace(
         population=population,
-        starts=np.concatenate([state.starts, flat[mixed]]),
+        starts=np.concatenate([state.starts, np.stack(likely, axis=1).reshape(-1, target.dim)]),
         counts=state.counts + population.counts,
     )
     return state, info._replace(explored=True)
@@ -189,7 +191,7 @@ def _move(
     chains = state.chains
     if chains is None:
         assert state.population is not None
-        regions = divide(target, list(state.fits.values()), settings.regions)
+        regions = divide(target, list(state.fits.values()))
         chains = begin(key, regions, state.population.points, state.population.log_step)
     chains, counts = advance(key, target, chains, settings)
     state = state._replace(chains=chains, counts=state.counts + counts)

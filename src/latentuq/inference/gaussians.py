@@ -63,14 +63,13 @@ def join(target: Target, fits: list[EL2OFit]) -> Defensive:
     return Defensive(Mixture(*parts, degrees=_DEGREES), scale=target.scale)
 
 
-def divide(target: Target, fits: list[EL2OFit], most: int) -> Regions:
-    """Divides space among the heaviest fits; without any, all of it belongs to the reference."""
+def divide(target: Target, fits: list[EL2OFit]) -> Regions:
+    """Divides space among the fits; without any, all of it belongs to the reference."""
     if not fits:
         dim = target.dim
         return Regions(np.zeros(1), np.zeros((1, dim)), target.scale * np.eye(dim)[None])
-    chosen = fits[:most]
     return Regions(
-        np.array([float(fit.log_mass) for fit in chosen]),
-        np.array([fit.mean for fit in chosen], np.float64),
-        np.array([fit.factor for fit in chosen], np.float64),
+        np.array([float(fit.log_mass) for fit in fits]),
+        np.array([fit.mean for fit in fits], np.float64),
+        np.array([fit.factor for fit in fits], np.float64),
     )

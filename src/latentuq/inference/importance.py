@@ -4,6 +4,7 @@ Vehtari, Simpson, Gelman, Yao and Gabry (2024), Pareto smoothed importance sampl
 """
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import equinox as eqx
@@ -99,7 +100,7 @@ def weigh(
 ) -> WeightedDraws:
     """Computes smoothed weights, the evidence and the certificate, from ln p and ln q at draws."""
     draws, log_densities, log_proposals = map(np.asarray, (draws, log_densities, log_proposals))
-    dtype, n = draws.dtype, len(draws)
+    n = len(draws)
     ratios = log_ratios(log_densities, log_proposals)
     tail = _find_tail(ratios)
     smoothed = ratios.copy()
@@ -108,8 +109,7 @@ def weigh(
     unseen = tail.unseen / (tail.unseen + math.exp(log_sum - tail.top)) if tail.unseen else 0.0
     ess = effective_sample_size(ratios)
     spread = 1 / ess - 1 / n if ess else np.inf
-    values = (
-        draws,
+    numbers = (
         smoothed - (log_sum if log_sum > -np.inf else 0),
         np.where(np.isfinite(log_densities), log_densities, -np.inf),
         log_proposals,
@@ -118,7 +118,17 @@ def weigh(
         tail.khat,
         effective_sample_size(smoothed),
     )
-    return WeightedDraws(*(np.asarray(value, dtype) for value in values), np.arange(n))
+    return weighted_draws(draws, numbers, np.arange(n))
+
+
+def weighted_draws(
+    draws: Float[np.ndarray, "n dim"],
+    numbers: Sequence[ArrayLike],
+    islands: Int[np.ndarray, " n"],
+) -> WeightedDraws:
+    """Makes weighted draws of the numbers in the order of their attributes, in one precision."""
+    parts = [np.asarray(number, draws.dtype) for number in numbers]
+    return WeightedDraws(draws, *parts, islands=islands)
 
 
 def log_ratios(

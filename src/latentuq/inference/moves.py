@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from latentuq.core.compilation import bounded_jit
@@ -19,12 +20,12 @@ class Kernel(NamedTuple):
         log_steps: Ln of the step size in each region.
     """
 
-    factors: Float[Array, "regions dim dim"]
-    log_steps: Float[Array, " regions"]
+    factors: Float[Array | np.ndarray, "regions dim dim"]
+    log_steps: Float[Array | np.ndarray, " regions"]
 
 
 class Pace(NamedTuple):
-    """How particles move; see `Settings` for each of the numbers, the first two of which compile."""
+    """How particles move; see `Settings`. The first two numbers are compiled in."""
 
     moves: int
     stops: int
@@ -71,7 +72,8 @@ def move(
     gradient that is not finite is no force, and a place without finite density is refused.
     """
     n, dim = points.shape
-    members = jax.nn.one_hot(regions, len(kernel.factors), dtype=points.dtype)
+    factors, first_steps = jnp.asarray(kernel.factors), jnp.asarray(kernel.log_steps)
+    members = jax.nn.one_hot(regions, len(factors), dtype=points.dtype)
     present = jnp.any(members > 0, axis=0)
 
     def tempered(u: Float[Array, " dim"]) -> tuple[Array, Array]:
@@ -80,12 +82,12 @@ def move(
 
     evaluate = jax.vmap(jax.value_and_grad(tempered, has_aux=True))
 
-    def scale(factors: Array, vectors: Float[Array, "particles dim"]) -> Array:
+    def scale(matrices: Array, vectors: Float[Array, "particles dim"]) -> Array:
         """Multiplies each vector by its region's matrix."""
-        return jnp.einsum("kij,nj,nk->ni", factors, vectors, members, optimize="optimal")
+        return jnp.einsum("kij,nj,nk->ni", matrices, vectors, members, optimize="optimal")
 
     def push(momenta: Array, gradients: Array, sizes: Array) -> Array:
-        force = scale(jnp.swapaxes(kernel.factors, 1, 2), gradients)
+        force = scale(jnp.swapaxes(factors, 1, 2), gradients)
         return momenta + 0.5 * sizes * jnp.where(jnp.isfinite(force), force, 0)
 
     def one_move(state, key):
@@ -103,7 +105,7 @@ def move(
         def leap(_, state):
             here, momenta, _, gradients = state
             momenta = push(momenta, gradients, sizes)
-            here = here + sizes * scale(kernel.factors, momenta)
+            here = here + sizes * scale(factors, momenta)
             values, gradients = evaluate(here)
             return here, push(momenta, gradients, sizes), values, gradients
 
@@ -134,7 +136,7 @@ def move(
     begun, gradients = evaluate(points)
     (_, _, _, log_steps), (places, densities, odds, gradients) = jax.lax.scan(
         one_move,
-        (points, begun, gradients, kernel.log_steps),
+        (points, begun, gradients, first_steps),
         jax.random.split(key, pace.moves),
     )
     return Moved(

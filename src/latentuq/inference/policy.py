@@ -74,7 +74,7 @@ def decide(info: Info, settings: Settings) -> Step:
     affordable = info.spent < settings.cost
     if settings.explores and not info.explored:
         return Step.EXPLORE
-    if info.searched < info.wanted:
+    if not info.searched or (info.searched < info.wanted and affordable):
         return Step.SEARCH
     searching = info.spent < settings.search_share * settings.cost
     if not info.settled and info.searched < settings.search_rounds and searching:

@@ -18,6 +18,8 @@ from latentuq.inference.target import Counts, Target, log_densities_at
 _FIRST_STEP = 0.3
 # The temperature of a step is found by so many bisections.
 _BISECTIONS = 40
+# A kernel is padded to the first of these numbers of regions that holds it.
+_SIZES = (8, 64)
 
 
 class Population(NamedTuple):
@@ -25,6 +27,7 @@ class Population(NamedTuple):
 
     Attributes:
         points: The particles of each island.
+        before: Where they were at each temperature before: in more modes, while these were wide.
         log_evidences: Each island's estimate of ln of the density's integral.
         betas: The inverse temperatures of the way.
         log_step: Ln of the last step size.
@@ -32,6 +35,7 @@ class Population(NamedTuple):
     """
 
     points: Float[np.ndarray, "islands particles dim"]
+    before: Float[np.ndarray, "n dim"]
     log_evidences: Float[np.ndarray, " islands"]
     betas: tuple[float, ...]
     log_step: float
@@ -66,6 +70,7 @@ def explore(key: Key[Array, ""], target: Target, settings: Settings) -> Populati
     gains = _finite(gains).reshape(islands, -1)
     beta, betas, log_step = 0.0, (), float(np.log(_FIRST_STEP))
     log_evidences, least = np.zeros(islands), float(islands * size)
+    before = [np.zeros((0, target.dim), points.dtype)]
     while beta < 1 and np.any(gains > -np.inf):
         after = _next_beta(gains, beta, least)
         log_weights = (after - beta) * gains
@@ -78,6 +83,7 @@ def explore(key: Key[Array, ""], target: Target, settings: Settings) -> Populati
         log_weights = np.where(usable, log_weights, 0)
         chosen = [systematic_index(rng, each, size) for each in log_weights]
         starts = np.stack([part[index] for part, index in zip(points, chosen, strict=True)])
+        before.append(starts.reshape(-1, target.dim))
         kernel = Kernel(factor[None], np.array([log_step]))
         regions = np.zeros((islands, size), int)
         move_key = jax.random.fold_in(key, len(betas))
@@ -92,7 +98,8 @@ def explore(key: Key[Array, ""], target: Target, settings: Settings) -> Populati
         )
         gains, least = _finite(gains), settings.tempering * gains.size
     stops = points.shape[1] // size
-    return Population(points[:, stops - 1 :: stops], log_evidences, betas, log_step, spent)
+    last = points[:, stops - 1 :: stops]
+    return Population(last, np.concatenate(before), log_evidences, betas, log_step, spent)
 
 
 def _finite(gains: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
@@ -150,7 +157,7 @@ def move_all(
 ) -> tuple[Visited, Kernel, Counts]:
     """Moves all islands, a block of particles in each program, on all cores.
 
-    The kernel is padded to a fixed number of regions, so that nothing is compiled twice. Moves are
+    The kernel is padded to one of few numbers of regions, so that little is compiled twice. Moves are
     `reach` times as long as the settings say.
     """
     length, most = reach * settings.length, reach * settings.most_leaps
@@ -159,9 +166,10 @@ def move_all(
         settings.moves, settings.stops, *(to_device(each, target.dtype) for each in numbers)
     )
     islands, size, dim = points.shape
-    missing = settings.regions - len(kernel.factors)
+    given = len(kernel.factors)
+    missing = next((size for size in _SIZES if size >= given), given) - given
     eye = np.tile(np.eye(dim), (missing, 1, 1))
-    given = Kernel(
+    padded = Kernel(
         to_device(np.concatenate([kernel.factors, eye]), target.dtype),
         to_device(np.pad(kernel.log_steps, (0, missing)), target.dtype),
     )
@@ -176,7 +184,7 @@ def move_all(
             to_device(beta, target.dtype),
             to_device(rows[part], target.dtype),
             to_device(labels[part]),
-            given,
+            padded,
             pace,
         )
 

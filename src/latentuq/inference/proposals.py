@@ -13,7 +13,13 @@ from latentuq.core.randomness import host_generator
 from latentuq.inference.bridge import Seen, bridge
 from latentuq.inference.chains import Chains, efficiencies
 from latentuq.inference.em import fit_mixture
-from latentuq.inference.importance import WeightedDraws, draw, log_ratios, pareto_khat
+from latentuq.inference.importance import (
+    WeightedDraws,
+    draw,
+    log_ratios,
+    pareto_khat,
+    weighted_draws,
+)
 from latentuq.inference.mixture import Defensive, Mixture
 from latentuq.inference.population import shrunk_factor
 from latentuq.inference.settings import Settings
@@ -72,17 +78,17 @@ def _weighted(seen: Seen, islands: int, worth: float) -> WeightedDraws:
     log_weights = found.log_weights - (found.log_evidence if found.ess else 0)
     with np.errstate(invalid="ignore"):
         # The density that all draws together come from, for whoever reweights them.
-        log_mixture = seen.log_densities - log_weights - np.log(len(log_weights))
-    numbers = (log_weights, seen.log_densities, log_mixture - found.log_evidence)
-    return WeightedDraws(
-        seen.points,
-        *(np.asarray(each, seen.points.dtype) for each in numbers),
-        np.asarray(found.log_evidence),
-        np.asarray(found.error),
-        np.asarray(pareto_khat(log_ratios(*seen[1:3])[~seen.chained])),
-        np.asarray(found.ess),
-        seen.islands,
+        log_mixture = seen.log_densities - found.log_weights - np.log(len(log_weights))
+    numbers = (
+        log_weights,
+        seen.log_densities,
+        log_mixture,
+        found.log_evidence,
+        found.error,
+        pareto_khat(log_ratios(seen.log_densities, seen.log_proposals)[~seen.chained]),
+        found.ess,
     )
+    return weighted_draws(seen.points, numbers, seen.islands)
 
 
 def _fit(
@@ -93,7 +99,7 @@ def _fit(
 ) -> Defensive:
     """Fits a mixture to points; how many components it has depends on the dimension alone."""
     dim, dtype = target.dim, target.dtype
-    number = settings.points // (2 * settings.points_per_component * dim)
+    number = settings.points // (settings.points_per_component * dim)
     number = int(np.clip(number, 1, settings.components))
     if len(points) > settings.points:
         points = points[rng.choice(len(points), settings.points, replace=False)]

@@ -46,7 +46,7 @@ class Diagnostics:
 
     Attributes:
         khat: The shape of the tail of the weights of the draws.
-        khat_limit: The largest k-hat that the verdict allows: 0.7, less in a preview.
+        khat_limit: The largest k-hat that the verdict allows: 0.3, or inf if there were chains.
         ess: The effective number of the draws.
         draws: The number of the draws.
         el2o: The EL2O value of each mode's Gaussian; zero for a Gaussian target.

@@ -221,17 +221,22 @@ def relevant_modes(state: SearchState, settings: Settings) -> list[int]:
 def is_settled(state: SearchState, settings: Settings) -> bool:
     """Says whether another round is unlikely to find a new mode of relevant mass.
 
-    Enough starts have passed since the last such mode, and modes that very few starts have found
-    hold little of the mass: what no start has found is no more than that (Good and Turing).
+    Enough starts have passed since the last such mode, there were enough for so many modes, and
+    modes that very few starts have found hold little of the mass: what no start has found is no
+    more than that (Good and Turing).
     """
     if not state.modes:
         return False
     masses = np.array([mode.log_mass for mode in state.modes])
     shares = np.exp(masses - np.logaddexp.reduce(masses))
-    last = max(np.array(state.found_at)[shares > settings.relevant * shares.max()])
+    relevant = shares > settings.relevant * shares.max()
+    last, starts = max(np.array(state.found_at)[relevant]), len(state.values)
     hits = np.bincount(state.basins[state.basins >= 0], minlength=len(masses))
     lonely = float(np.sum(shares[hits <= settings.lonely]))
-    return len(state.values) - last > settings.quiet_starts and lonely <= settings.lonely_mass
+    wanted = settings.starts_per_mode * np.count_nonzero(shares > settings.relevant)
+    enough = starts >= max(wanted, settings.starts_per_basin * len(masses))
+    quiet = starts - last > settings.quiet_starts
+    return bool(quiet and enough and lonely <= settings.lonely_mass)
 
 
 def _descend(

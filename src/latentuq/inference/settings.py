@@ -20,8 +20,8 @@ class Settings:
             32 dimensions; their sum is a batch whose activations fit the processor's cache.
         block: The number of chains of one program; programs run on all cores.
         bank: The number of draws of the reference that the population starts from.
-        tempering: The share of effective draws that a step of the temperature leaves. With 0.15 seven
-            steps lead from the prior of digits to a posterior; twice as many gave the same answers.
+        tempering: The share of effective draws that a step of the temperature leaves. With 0.15
+            some seven steps lead from the prior of digits to a posterior; ten gave the same.
         moves: The number of Hamiltonian moves between two temperatures, and of a round of chains.
         stops: The number of places that one move visits, each accepted or not on its own.
         length: The length of a move in standard deviations of the density: about a quarter of the
@@ -36,12 +36,15 @@ class Settings:
         search_rounds: The largest number of rounds of 64 descents.
         search_share: The share of the cost that the search may take the spending to.
         quiet_starts: The descents without a new mode of relevant mass that end the search.
+        starts_per_mode: The descents for each mode of relevant mass: where there are many modes,
+            there are more.
+        starts_per_basin: The same for each mode of any mass: where most modes are light, a heavy
+            one may be among those that nobody has found.
         lonely: A mode that no more descents than this have found is lonely.
         lonely_mass: The largest share of the mass in lonely modes at which the search ends.
         relevant: The share of the mass from which a mode matters to the search.
         mass_reach: Modes so many nats lighter than the heaviest get no Gaussian.
         most_modes: The largest number of modes that get one.
-        regions: The largest number of regions whose masses are weighed apart.
         gaussian_khat: Gaussians at the modes suffice below this k-hat. Above it they were seen to
             miss up to 30 % of the mass, in tails that no draw had reached.
         gaussian_draws: The number of draws that tell whether they do.
@@ -84,22 +87,23 @@ class Settings:
     acceptance: float = 0.75
     octaves: float = 2.0
     rounds: tuple[int, ...] = (4, 8, 16, 32, 64)
-    search_rounds: int = 16
+    search_rounds: int = 48
     search_share: float = 0.5
     quiet_starts: int = 40
+    starts_per_mode: int = 64
+    starts_per_basin: int = 12
     lonely: int = 2
     lonely_mass: float = 0.02
     relevant: float = 0.01
     mass_reach: float = 9.0
     most_modes: int = 64
-    regions: int = 8
     gaussian_khat: float = 0.3
     gaussian_draws: int = 4096
     worth: int = 1200
     certified: int = 40960
     fresh: int = 8192
     components: int = 16
-    points_per_component: int = 12
+    points_per_component: int = 24
     points: int = 4096
     wanted_error: float = 0.1
     turns: float = 1.7
@@ -121,11 +125,12 @@ BUDGETS = {
     "thorough": Settings(
         cost=2e7,
         chains=128,
-        search_rounds=24,
+        search_rounds=192,
         rounds=(4, 8, 16, 32, 64),
         worth=20000,
         certified=262144,
         fresh=65536,
+        turns=4.0,
         wanted_error=0.03,
         probes=448,
     ),

@@ -31,22 +31,30 @@ GLOSSARY = {
     "χ² per datum": "The squared difference between data and prediction in units of what noise and"
     " model error explain, per datum: about 1 for a fit as good as it should be, below it where"
     " more error is assumed than there is.",
-    "computed": "The first mark: do independent draws confirm that this is the posterior of the"
-    " model? It says nothing about whether the model is right.",
+    "computed": "The first mark: is this the posterior of the model, as far as draws that do not"
+    " depend on each other can tell? It says nothing about whether the model is right.",
     "fit": "The second mark: could the model have made these data, and did they teach anything?",
     "prior checked": "The third mark: what a test on images that were kept from training has"
     " shown, and whether there was one.",
     "reliable": "Computed well, and the data do not contradict the model. It does not mean that"
     " the picture is right.",
     "ln evidence": "The logarithm of the probability of the data under prior and noise. It compares"
-    " priors or noise levels for the same data.",
-    "k-hat": "How heavy the tail of the draws' weights is; up to 0.7 the probabilities hold.",
-    "effective draws": "How many independent draws the weighted ones are worth.",
+    " priors or noise levels for the same data. The number after ± is its standard error.",
+    "k-hat": "How heavy the tail of the weights is, where all draws come from Gaussians at the"
+    " modes. Below 0.3 these Gaussians describe the posterior well enough; else chains run, and"
+    " k-hat means nothing.",
+    "chains": "Points that wander through the posterior, each to wherever its images are probable."
+    " They run in eight independent groups; how much these differ tells how uncertain the answer"
+    " is.",
+    "effective draws": "How many independent draws the weighted ones are worth. Beside it stands,"
+    " where chains ran, how many independent draws one chain has made of the coordinate that"
+    " changes most slowly; fewer than 1.3 are too few.",
     "missed mass": "The probability in modes that at most one start of the search found. If it is"
     " not small, other modes may have been missed.",
-    "chance of a new basin": "The chance that one more start of the search finds another mode,"
-    " however improbable.",
-    "refinements": "How often the approximation was improved before the draws held.",
+    "chance of a new basin": "The chance that one more start of the search, drawn from the prior,"
+    " finds another mode, however improbable that mode is.",
+    "rounds of chains": "How many rounds of moves the chains made until they had come round; 0 if"
+    " Gaussians at the modes sufficed and no chains were needed.",
     "forward equivalents": "The cost of the answer, in images drawn by the generator.",
     "posterior predictive check": "Its p-value is the chance that the model makes data that fit"
     " worse than these. Below 0.001 the data are called a misfit.",
