@@ -33,7 +33,8 @@ def make_inference(draws, log_weights, log_densities, modes, mode_log_densities,
     weights = jnp.full(count, 1 / count)
     factors = jnp.tile(jnp.eye(dim), (count, 1, 1))
     ess = effective_sample_size(log_weights)
-    confirmed = {"khat": -math.inf, "limit": 0.7, "ess": ess, "missed_mass": 0.03, "starts": 4}
+    confirmed = {"khat": -math.inf, "limit": 0.7, "ess": ess, "error": 0.02}
+    confirmed |= {"missed_mass": 0.03, "starts": 4}
     return Inference(
         modes=modes,
         log_densities=jnp.asarray(mode_log_densities, jnp.float32),

@@ -135,7 +135,9 @@ def test_without_chains_it_is_importance_sampling():
     found = bridge(seen, 8, 1.0)
     gains = seen.log_densities - seen.log_proposals
     assert found.log_evidence == pytest.approx(np.logaddexp.reduce(gains) - np.log(4096))
-    np.testing.assert_allclose(found.log_weights, gains - np.log(4096))
+    # Islands count by what they alone would say, which differs by a few per cent.
+    np.testing.assert_allclose(found.log_weights, gains - np.log(4096), atol=0.1)
+    assert np.logaddexp.reduce(found.log_weights) == pytest.approx(found.log_evidence)
     shares = np.exp(gains - np.logaddexp.reduce(gains))
     assert found.ess == pytest.approx(1 / np.sum(shares**2))
     # The scatter of eight islands knows the delta method's error to a quarter.

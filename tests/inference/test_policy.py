@@ -35,9 +35,11 @@ WEIGHED = TRIED | GOOD | {"rounds": FIRST, "weighed": FIRST}
         (SEARCHED | {"settled": False, "searched": MANY}, Step.FIT),
         (SEARCHED | {"settled": False, "spent": HALF - 1}, Step.SEARCH),
         (SEARCHED | {"settled": False, "spent": HALF}, Step.FIT),
-        # All places that a user gave are used, whatever has been found.
+        # All places that a user gave are used, whatever has been found, if they can be paid.
         (SEARCHED | {"wanted": 3, "searched": 2}, Step.SEARCH),
-        (SEARCHED | {"wanted": 3, "searched": 2, "spent": 2 * SPENT}, Step.SEARCH),
+        (SEARCHED | {"wanted": 3, "searched": 2, "spent": HALF}, Step.SEARCH),
+        (SEARCHED | {"wanted": 3, "searched": 2, "spent": SPENT}, Step.FIT),
+        (EXPLORED | {"wanted": 3, "spent": 2 * SPENT}, Step.SEARCH),
         (SEARCHED | {"wanted": 3, "searched": 3}, Step.FIT),
         # Gaussians are tried; without a mode there is none to fit.
         (SEARCHED, Step.FIT),

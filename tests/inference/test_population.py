@@ -124,7 +124,7 @@ def test_rows_come_back_in_their_order():
         target,
         1.0,
         points,
-        np.zeros((ISLANDS, SIZE), int),
+        labels,
         kernel,
         SETTINGS,
         0.1,

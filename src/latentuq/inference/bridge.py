@@ -2,13 +2,14 @@
 
 Meng and Wong (1996); Shirts and Chodera (2008) for the form with weights. A region's mass Z solves
 
-    1 = sum_i c_i / (n_q exp(ln Z - l_i) + n_p),    l_i = ln p(u_i) - ln q(u_i),
+    H = sum_i c_i / (n_i exp(ln Z - l_i) + m_i),    l_i = ln p(u_i) - ln q_i(u_i),
 
-over the n draws of the proposal (c = 1, n_q of them in all of space) and the draws of the chains
-(c their efficiency, n_p the sum of these) in the region. The terms, times Z, are the weights that
-make all draws represent the density: no weight can exceed Z / n_p, however bad the proposal is.
-Regions are weighed apart because chains need not cross between them: how many chains a region has
-is of no consequence. The proposal of each half of the islands is fitted to the other half.
+over the draws of proposals (c = 1) and of chains (c their efficiency) in the region. The islands
+are in H = 2 halves, each with a proposal q that was fitted to the other one: n is the number of
+that proposal's draws in all of space, and m the sum of c over the half's chains in the region. The
+terms, times Z / H, are the weights that make all draws represent the density; none exceeds Z / m H,
+however bad the proposal is. Regions are weighed apart because chains need not cross between them:
+how many chains a region has is of no consequence.
 """
 
 from typing import NamedTuple
@@ -62,68 +63,76 @@ def bridge(seen: Seen, islands: int, efficiency: float) -> Bridged:
     gains = seen.log_densities - seen.log_proposals
     gains = np.where(np.isfinite(gains), gains, -np.inf)
     counts = np.where(seen.chained, efficiency, 1.0)
-    fresh = np.log(max(int(np.sum(~seen.chained)), 1))
+    halves = seen.islands % 2
+    fresh = np.bincount(halves, ~seen.chained, 2)
     log_weights = np.full(len(gains), -np.inf)
     masses, influences, levelled = [], [], log_weights.copy()
     for region in np.unique(seen.regions):
         here = np.flatnonzero((seen.regions == region) & (gains > -np.inf))
-        if not len(here):
-            continue
-        chained = float(np.sum(counts[here][seen.chained[here]]))
-        log_mass = _solve(gains[here], counts[here], fresh, chained)
+        half = halves[here]
+        chained = np.bincount(half, counts[here] * seen.chained[here], 2)
+        part = _Part(gains[here], counts[here], np.log(fresh)[half], chained[half])
+        log_mass = _solve(part)
         if log_mass == -np.inf:
             continue
-        terms = _terms(log_mass, gains[here], counts[here], fresh, chained)
-        log_weights[here] = np.log(np.maximum(terms, 1e-300)) + log_mass
+        terms = part.terms(log_mass)
+        log_weights[here] = np.log(np.maximum(terms, 1e-300)) + log_mass - np.log(2)
         masses.append(log_mass)
         where = seen.islands[here]
-        influences.append(_influence(terms, counts[here], seen.chained[here], where, islands))
+        influences.append(_influence(part, terms, seen.chained[here], where, islands))
         levelled[here] = _levelled(log_weights[here], where, influences[-1])
     if not masses:
         return Bridged(log_weights, -np.inf, np.inf, 0.0)
     log_evidence = float(np.logaddexp.reduce(masses))
-    shares = np.exp(np.array(masses) - log_evidence)
-    total = shares @ np.array(influences)
+    total = np.exp(np.array(masses) - log_evidence) @ np.array(influences)
     error = float(np.sqrt(np.sum((total - total.mean()) ** 2) / (islands * (islands - 1))))
     shares = np.exp(log_weights - log_evidence)
     ess = float(1 / np.sum(shares**2 / counts))
     return Bridged(levelled, log_evidence, error, ess)
 
 
-def _terms(
-    log_mass: float,
-    gains: Float[np.ndarray, " n"],
-    counts: Float[np.ndarray, " n"],
-    log_fresh: float,
-    chained: float,
-) -> Float[np.ndarray, " n"]:
-    """The terms of the equation, whose sum is one at the solution."""
-    return counts / (np.exp(np.minimum(log_fresh + log_mass - gains, 700)) + chained)
+class _Part(NamedTuple):
+    """The draws of one region, and for each of them what it takes to compute its term.
+
+    Attributes:
+        gains: The values of ln p - ln q.
+        counts: How many independent draws each is worth.
+        log_fresh: Ln of the number of draws of its proposal.
+        chained: The sum of the counts of the chains of its half.
+    """
+
+    gains: Float[np.ndarray, " n"]
+    counts: Float[np.ndarray, " n"]
+    log_fresh: Float[np.ndarray, " n"]
+    chained: Float[np.ndarray, " n"]
+
+    def terms(self, log_mass: float) -> Float[np.ndarray, " n"]:
+        """The terms of the equation, whose sum is the number of halves at the solution."""
+        fresh = np.exp(np.minimum(self.log_fresh + log_mass - self.gains, 700))
+        return self.counts / (fresh + self.chained)
 
 
-def _solve(
-    gains: Float[np.ndarray, " n"],
-    counts: Float[np.ndarray, " n"],
-    log_fresh: float,
-    chained: float,
-) -> float:
-    """Solves for ln Z; the sum of the terms falls from above one to zero as ln Z grows."""
-    importance = float(np.logaddexp.reduce(gains)) - log_fresh
-    if not chained:
-        return importance
+def _solve(part: _Part) -> float:
+    """Solves for ln Z; the sum of the terms falls to zero as ln Z grows.
+
+    Where no draw of a proposal is there is nothing to weigh against, and the mass is unknown.
+    """
+    if not len(part.gains):
+        return -np.inf
 
     def excess(log_mass: float) -> float:
-        return float(np.sum(_terms(log_mass, gains, counts, log_fresh, chained))) - 1
+        return float(np.sum(part.terms(log_mass))) - 2
 
-    low, high = float(np.min(gains)) - log_fresh - 30, float(np.max(gains)) + 30
-    if excess(low) <= 0:  # No draw of the proposal came here: there is nothing to weigh against.
+    steps = part.gains - part.log_fresh
+    low, high = float(np.min(steps)) - 30, float(np.max(steps)) + 30
+    if excess(low) <= 0:
         return -np.inf
     return float(np.asarray(brentq(excess, low, high, xtol=1e-6)))
 
 
 def _influence(
+    part: _Part,
     terms: Float[np.ndarray, " n"],
-    counts: Float[np.ndarray, " n"],
     chained: Bool[np.ndarray, " n"],
     where: Int[np.ndarray, " n"],
     islands: int,
@@ -135,11 +144,15 @@ def _influence(
     fresh = np.bincount(where, terms * ~chained, islands)
     sums = np.bincount(where, terms * chained, islands)
     numbers = np.bincount(where, chained, islands)
-    number = max(float(numbers.sum()), 1.0)
-    means = np.where(numbers > 0, sums / np.maximum(numbers, 1), sums.sum() / number)
-    change = islands * fresh - fresh.sum() + means * number - sums.sum()
-    slope = np.sum(terms * (1 - terms * np.sum(counts[chained]) / counts))
-    return change / max(float(slope), 1e-12)
+    change = np.zeros(islands)
+    for half in (slice(0, None, 2), slice(1, None, 2)):
+        number = max(float(numbers[half].sum()), 1.0)
+        usual = sums[half].sum() / number
+        means = np.where(numbers[half] > 0, sums[half] / np.maximum(numbers[half], 1), usual)
+        change[half] = len(means) * fresh[half] - fresh[half].sum()
+        change[half] += (means - usual) * number
+    slope = np.sum(terms * (1 - terms * part.chained / part.counts))
+    return 2 * change / max(float(slope), 1e-12)
 
 
 def _levelled(

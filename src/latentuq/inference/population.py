@@ -157,8 +157,8 @@ def move_all(
 ) -> tuple[Visited, Kernel, Counts]:
     """Moves all islands, a block of particles in each program, on all cores.
 
-    The kernel is padded to one of few numbers of regions, so that little is compiled twice. Moves are
-    `reach` times as long as the settings say.
+    The kernel is padded to one of few numbers of regions, so that little is compiled twice. Moves
+    are `reach` times as long as the settings say.
     """
     length, most = reach * settings.length, reach * settings.most_leaps
     numbers = (length, most, settings.acceptance, settings.octaves)

@@ -22,6 +22,7 @@ from latentuq.inference.importance import (
 )
 from latentuq.inference.mixture import Defensive, Mixture
 from latentuq.inference.population import shrunk_factor
+from latentuq.inference.regions import Regions
 from latentuq.inference.settings import Settings
 from latentuq.inference.target import Counts, Target, log_densities_at
 
@@ -51,7 +52,8 @@ def weigh_chains(
     parts: list[tuple[np.ndarray, ...]] = []
     for half in (0, 1):
         mine = np.arange(half, islands, 2)
-        proposal = _fit(rng, target, settled.points[1 - half :: 2].reshape(-1, dim), settings)
+        others = settled.points[1 - half :: 2].reshape(-1, dim)
+        proposal = _fit(rng, target, others, chains.regions, settings)
         fresh = np.asarray(draw(jax.random.fold_in(key, half), proposal, each * len(mine)))
         values = log_densities_at(target.log_density, fresh)
         chained = settled.points[half::2].reshape(-1, dim).astype(fresh.dtype)
@@ -95,21 +97,31 @@ def _fit(
     rng: np.random.Generator,
     target: Target,
     points: Float[np.ndarray, "n dim"],
+    regions: Regions,
     settings: Settings,
 ) -> Defensive:
-    """Fits a mixture to points; how many components it has depends on the dimension alone."""
-    dim, dtype = target.dim, target.dtype
+    """Fits a mixture to points, from the Gaussians of the regions and from a few points on.
+
+    How many components it has depends on the dimension alone, unless there are more regions.
+    """
+    dim, dtype, known = target.dim, target.dtype, len(regions.means)
     number = settings.points // (settings.points_per_component * dim)
     number = int(np.clip(number, 1, settings.components))
+    size = number if known <= number else max(known, settings.most_modes)
     if len(points) > settings.points:
         points = points[rng.choice(len(points), settings.points, replace=False)]
-    counted = np.arange(settings.points) < len(points)
-    seeds = points[rng.choice(len(points), number, replace=False)]
     gaps = points - points.mean(axis=0, dtype=np.float64)
     factor = shrunk_factor(gaps.T @ gaps / len(points), len(points) / 4)
-    log_weights = np.full(number, -np.log(number))
-    parts = (log_weights, seeds, np.tile(factor, (number, 1, 1)))
+    seeds = points[rng.choice(len(points), size, replace=False)]
+    means, factors = seeds.astype(np.float64), np.tile(factor, (size, 1, 1))
+    if known > 1:
+        means[:known], factors[:known] = regions.means, regions.factors
+    # What goes beyond the number of regions then only pads the shape.
+    log_weights = np.where(np.arange(size) < max(known, number), 0.0, -np.inf)
+    log_weights -= np.log(max(known, number))
+    parts = (log_weights, means, factors)
     start = Mixture(*(to_device(part, dtype) for part in parts), degrees=_DEGREES)
+    counted = np.arange(settings.points) < len(points)
     rows = to_device(padded(points, settings.points), dtype)
     return Defensive(_improved(start, rows, to_device(counted)), scale=target.scale)
 
