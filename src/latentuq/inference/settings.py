@@ -106,7 +106,7 @@ class Settings:
     points_per_component: int = 24
     points: int = 4096
     wanted_error: float = 0.1
-    turns: float = 1.7
+    turns: float = 1.5
     least_turns: float = 1.3
     drift: float = 0.2
     drift_errors: float = 4.0
