@@ -12,7 +12,13 @@ from studies.bench.run import COMPILING
 from studies.commits import commits
 from studies.pages import COLOURS, rows, save_figure, table, verdict_word, write_page
 
-_STAGES = ("search", "fit", "refine", "certify")
+# The columns, and the stages that they add up; those of the earlier engine were refinements.
+_STAGES = {
+    "search": ("search",),
+    "fit": ("fit",),
+    "sampling": ("refine", "explore", "move", "weigh", "probe"),
+    "certify": ("certify",),
+}
 _MARKERS = "o^sDv<>Pp*hX+x12|_34"
 # Errors below are drawn there.
 _LEAST_DRAWN = 0.005
@@ -211,14 +217,17 @@ def _stages(found: Found, machine: dict[str, Any] | None) -> str:
         stages = [run["stages"] for run in ours["runs"] if run.get("stages")]
         if not stages:
             continue
-        line = {name: np.median([stage.get(name, 0) for stage in stages]) for name in _STAGES}
+        line = {
+            name: np.median([sum(stage.get(part, 0) for part in parts) for stage in stages])
+            for name, parts in _STAGES.items()
+        }
         words = [verdict_word(run) for run in ours["runs"] if "verdict" in run]
         line["verdicts"] = ", ".join(f"{words.count(word)} {word}" for word in sorted(set(words)))
         if machine:
             gflop = ours["million_evaluations"] * machine["forward_mflop"][corruption] * 1e3
             line["rate"] = gflop / ours["seconds"] / machine["matmul_gflops"]
         lines.append({"problem": corruption, **ours, **line})
-    form = "`{problem}` | {seconds:.2f} | {search:.2f} | {fit:.2f} | {refine:.2f} | {certify:.2f}"
+    form = "`{problem}` | {seconds:.2f} | {search:.2f} | {fit:.2f} | {sampling:.2f} | {certify:.2f}"
     return rows(form + " | {verdicts} | {khat:.2f} | {ess:.0f} | {rate:.0%}", lines)
 
 
@@ -235,12 +244,12 @@ def _describe_machine(machine: dict[str, Any] | None) -> str:
 
 def _grown(cells: Cells) -> str:
     grown = [
-        {"refinements": None, **cell, "what": name, "verdict": verdict_word(cell)}
+        {"rounds": cell.get("refinements"), **cell, "what": name, "verdict": verdict_word(cell)}
         | {"cost": cell["forward_equivalents"] / 1e6}
         for name, cell in cells.items()
         if name.split()[0] in ("dimension", "size", "starts")
     ]
-    return rows("{what} | {seconds:.2f} | {cost:.3f} | {modes} | {refinements} | {verdict}", grown)
+    return rows("{what} | {seconds:.2f} | {cost:.3f} | {modes} | {rounds} | {verdict}", grown)
 
 
 def draw_times(found: Found, path: Path) -> None:

@@ -69,7 +69,7 @@ def measure_solve(dim: int, size: int) -> dict[str, Any]:
         "seconds": round(time.perf_counter() - start, 3),
         "stages": {stage: round(seconds, 3) for stage, seconds in d.seconds.items()},
         "forward_equivalents": d.forward_equivalents,
-        "refinements": d.rounds,
+        "rounds": d.rounds,
         "khat": round(d.khat, 3),
         "ess": round(d.ess),
         "modes": len(post.weights),

@@ -57,7 +57,8 @@ class Settings:
         points: The largest number of points that a proposal is fitted to.
         wanted_error: The standard error of ln evidence at which the chains may end.
         turns: The number of independent draws that every chain shall make, of the slowest
-            coordinate: chains that have not come round have not seen the tails.
+            coordinate: chains that have not come round have not seen the tails. More than 1.5
+            would cost image problems of 10 dimensions twice their time.
         least_turns: The same below which an answer is not to be trusted.
         drift: The shift of ln p from the first to the second half of the chains, in its standard
             deviations, from which they are still on their way, if it is significant.
