@@ -217,7 +217,7 @@ def _stages(found: Found, machine: dict[str, Any] | None) -> str:
         stages = [run["stages"] for run in ours["runs"] if run.get("stages")]
         if not stages:
             continue
-        line = {
+        line: dict[str, Any] = {
             name: np.median([sum(stage.get(part, 0) for part in parts) for stage in stages])
             for name, parts in _STAGES.items()
         }

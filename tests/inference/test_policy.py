@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from latentuq.inference.policy import Info, Step, decide, has_arrived, is_contradicted
+from latentuq.inference.policy import Info, Step, decide, has_arrived
 from latentuq.inference.settings import BUDGETS, Settings
 
 SETTINGS = Settings()
@@ -148,22 +148,6 @@ def test_every_course_ends(settings, cost):
 )
 def test_chains_have_arrived_if_they_came_round_and_do_not_shift(measured, arrived):
     assert has_arrived(Info(**measured), SETTINGS) == arrived
-
-
-@pytest.mark.parametrize(
-    ("excess", "error", "contradicted"),
-    [
-        (-math.inf, math.inf, False),
-        (1.5, 0.3, True),
-        (0.9, 0.01, False),  # Significant, but small.
-        (1.5, 0.5, False),  # Large, but not significant.
-        (-5.0, 0.1, False),  # Less mass is no contradiction: a population may miss some.
-        (math.nan, 0.1, False),
-    ],
-)
-def test_the_population_contradicts_if_it_has_found_much_more(excess, error, contradicted):
-    info = Info(excess=excess, excess_error=error)
-    assert is_contradicted(info, SETTINGS) == contradicted
 
 
 def test_settings_that_must_fit_each_other():

@@ -68,7 +68,6 @@ def judge(fit=None, **changes):
             "Over 64 rounds a chain made 1.2 independent draws (at least 1.3 are needed), and ln p"
             " shifted by 0.30 of its standard deviation (limit 0.20)",
         ),
-        ({"excess": 1.6}, Cause.CONTRADICTED, "larger by 1.6 nats"),
         ({"ess": 99.0}, Cause.FEW_DRAWS, "only 99 independent ones, and 100 are needed"),
         ({"missed_mass": 0.06}, Cause.MODES_MISSED, "6% of the mass"),
         ({"lost": 0.3}, Cause.DRAWS_LOST, "30% of the posterior draws"),
@@ -96,7 +95,6 @@ def test_all_that_failed_is_told_and_the_gravest_first():
         ess=20.0,
         evidence_error=2.0,
         settled=False,
-        excess=2.0,
         lost=0.5,
         missed_mass=0.5,
     )
@@ -105,7 +103,6 @@ def test_all_that_failed_is_told_and_the_gravest_first():
         Cause.FEW_DRAWS,
         Cause.EVIDENCE_UNCERTAIN,
         Cause.UNSETTLED,
-        Cause.CONTRADICTED,
         Cause.DRAWS_LOST,
         Cause.MODES_MISSED,
     ]

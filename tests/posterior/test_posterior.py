@@ -321,7 +321,7 @@ class TestSolve:
     def test_the_engine_gets_the_problem_and_its_answer_is_kept(self, problem, post, monkeypatch):
         calls = []
 
-        def infer(key, target, *, budget, progress):
+        def infer(key, target, *, budget, starts, progress):
             calls.append((target, budget, progress))
             return post.inference
 

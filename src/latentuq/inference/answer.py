@@ -15,7 +15,7 @@ from latentuq.inference.importance import WeightedDraws, expectation
 from latentuq.inference.membership import Membership, responsibilities
 from latentuq.inference.mixture import Defensive
 from latentuq.inference.modes import SearchState
-from latentuq.inference.policy import Info, Step, has_arrived, is_contradicted
+from latentuq.inference.policy import Info, Step, has_arrived
 from latentuq.inference.result import (
     Counts,
     Diagnostics,
@@ -133,7 +133,6 @@ def assemble(
         found_mode=membership.minima,
         lost=probes.lost,
         settled=has_arrived(info, settings),
-        excess=info.excess if is_contradicted(info, settings) else 0.0,
     )
     points = to_device(np.array([mode.point for mode in modes]), dtype)
     clock.stage("certify", "certified", computed.sentence, points, to_device(weights, dtype))
@@ -183,7 +182,6 @@ def judge_computation(
     found_mode: bool,
     lost: float,
     settled: bool = True,
-    excess: float = 0.0,
 ) -> Mark:
     """Makes the mark `computed`: is this the posterior?
 
@@ -195,8 +193,6 @@ def judge_computation(
         found_mode: Whether the search found a mode at all.
         lost: The share of the posterior draws that were followed and ended in no mode.
         settled: Whether the chains had arrived.
-        excess: How much more mass, in nats, the population has found than the answer holds,
-            as far as that is significant.
     """
     khat, limit, ess = diagnostics.khat, diagnostics.khat_limit, diagnostics.ess
     missed = {"missed_mass": diagnostics.missed_mass, "starts": starts}
@@ -218,8 +214,6 @@ def judge_computation(
         found = {"turns": diagnostics.turns, "least": settings.least_turns}
         found |= {"drift": diagnostics.drift, "limit": settings.drift}
         reasons.append(Reason(Cause.UNSETTLED, found | {"rounds": diagnostics.rounds}))
-    if excess > 0:
-        reasons.append(Reason(Cause.CONTRADICTED, {"excess": excess}))
     if lost > settings.most_lost:
         reasons.append(Reason(Cause.DRAWS_LOST, {"lost": lost, "limit": settings.most_lost}))
     if diagnostics.missed_mass > settings.most_missed:

@@ -95,13 +95,6 @@ class Cause(enum.Enum):
         " {limit:.2f})",
         _MORE_TIME,
     )
-    CONTRADICTED = (
-        Standing.BAD,
-        "a second, rougher estimate found more probability than the answer holds, so a mode may"
-        " have been missed",
-        "particles that came from the prior find an evidence that is larger by {excess:.1f} nats",
-        _MORE_TIME,
-    )
     DRAWS_LOST = (
         Standing.BAD,
         "many draws lead to none of the modes that were found, so the weights of the modes may be"

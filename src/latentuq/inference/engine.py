@@ -98,21 +98,9 @@ def infer(
             membership,
             state.found,
             state.spent,
-            _compared(state, info),
+            info,
             settings,
         )
-
-
-def _compared(state: State, info: Info) -> Info:
-    """Compares the evidence of the population, a rough second opinion, with that of the answer."""
-    if state.population is None or state.draws is None:
-        return info
-    logs = state.population.log_evidences
-    top = float(np.max(logs))
-    masses = np.exp(logs - top)
-    error = float(np.std(masses, ddof=1) / np.mean(masses) / np.sqrt(len(masses)))
-    excess = top + np.log(np.mean(masses)) - float(state.draws.log_evidence)
-    return info._replace(excess=excess, excess_error=np.hypot(error, info.error))
 
 
 def _explore(

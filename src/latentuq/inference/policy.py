@@ -43,8 +43,6 @@ class Info(NamedTuple):
         shift: How far ln p has shifted along the chains, in its standard deviations.
         shift_errors: The same in standard errors.
         probed: Whether posterior draws have been followed to their modes.
-        excess: How much larger ln evidence is by the population alone than by the answer.
-        excess_error: The standard error of that.
     """
 
     spent: float = 0.0
@@ -65,8 +63,6 @@ class Info(NamedTuple):
     shift: float = 0.0
     shift_errors: float = 0.0
     probed: bool = False
-    excess: float = -math.inf
-    excess_error: float = math.inf
 
 
 def decide(info: Info, settings: Settings) -> Step:
@@ -113,10 +109,3 @@ def has_arrived(info: Info, settings: Settings) -> bool:
     """Says whether the chains have come round, and are where they were a while ago."""
     shifted = info.shift > settings.drift and info.shift_errors > settings.drift_errors
     return not info.rounds or (info.turns >= settings.least_turns and not shifted)
-
-
-def is_contradicted(info: Info, settings: Settings) -> bool:
-    """Says whether the population has found mass that the answer lacks."""
-    return (
-        info.excess > settings.excess and info.excess > settings.excess_errors * info.excess_error
-    )

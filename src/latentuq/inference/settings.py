@@ -67,9 +67,6 @@ class Settings:
         fewest_draws: An answer that is worth fewer independent draws is none.
         largest_error: The largest standard error of ln evidence of an answer.
         most_missed: The largest share of the mass in modes that at most one start has found.
-        excess: By how many nats the population alone may find more mass than the answer has.
-        excess_errors: The same in standard errors; both must be exceeded. Islands of 32 particles
-            are off by a nat as often as not, far more often down than up.
         most_lost: The largest share of followed draws that may end in no mode.
     """
 
@@ -92,7 +89,7 @@ class Settings:
     search_share: float = 0.5
     quiet_starts: int = 40
     starts_per_mode: int = 64
-    starts_per_basin: int = 12
+    starts_per_basin: int = 8
     lonely: int = 2
     lonely_mass: float = 0.02
     relevant: float = 0.01
@@ -115,8 +112,6 @@ class Settings:
     fewest_draws: int = 100
     largest_error: float = 0.5
     most_missed: float = 0.05
-    excess: float = 1.0
-    excess_errors: float = 4.0
     most_lost: float = 0.25
 
 
