@@ -119,7 +119,7 @@ def test_the_glossary_explains_what_the_page_shows(report):
     numbers = page.split("The numbers</summary>")[1].split("</details>")[0]
     shown = re.findall(r"<th>(.*?)</th>", numbers) + re.findall(r"<figcaption>(.*?)[<,]", page)
     terms = {re.split("[:,]", each)[0] for each in shown if each[0] not in "−+APW"}
-    assert {"k-hat", "fit", "posterior mean", "mode"} <= terms
+    assert {"rounds of chains", "fit", "posterior mean", "mode"} <= terms
     assert terms - {"truth"} <= GLOSSARY.keys()
 
 

@@ -198,7 +198,8 @@ def state_with(log_masses, found_at, starts, hits=None):
     )
 
 
-FOR_TWO = 2 * SETTINGS.starts_per_mode
+# The square of their number.
+FOR_TWO = 4 * SETTINGS.starts_per_mode
 
 
 @pytest.mark.parametrize(

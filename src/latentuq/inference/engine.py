@@ -23,7 +23,7 @@ from latentuq.inference.population import Population, explore
 from latentuq.inference.proposals import weigh_chains
 from latentuq.inference.result import Inference, Progress
 from latentuq.inference.search import ROUND_STARTS, is_settled, probe, relevant_modes, search
-from latentuq.inference.settings import BUDGETS, Settings
+from latentuq.inference.settings import BUDGETS, Settings, familiar
 from latentuq.inference.target import CHUNK, Counts, Target, may_wait
 
 
@@ -65,16 +65,19 @@ def infer(
     *,
     budget: str = "default",
     starts: Float[np.ndarray, "n dim"] | None = None,
+    known_kind: bool = False,
     progress: Callable[[Progress], None] | None = None,
 ) -> Inference:
     """Finds the modes of a density, weighs them, draws from it, and says how far to trust that.
 
     The budget is one of `BUDGETS`, `starts` are places that the search shall begin from as well,
-    and `progress` is called after each stage.
+    `known_kind` says that densities of this kind have been measured, see `familiar`, and
+    `progress` is called after each stage.
     """
     if not isinstance(budget, str) or budget not in BUDGETS:
         raise UserError(f"The budget is one of {', '.join(BUDGETS)}, not {budget!r}.")
     settings, clock = BUDGETS[budget], Clock(progress)
+    settings = familiar(settings) if known_kind else settings
     given = np.zeros((0, target.dim)) if starts is None else starts
     state, info = State(given, {}), Info(wanted=-(-2 * len(given) // ROUND_STARTS) or 1)
     with one_core(may_wait(target)):

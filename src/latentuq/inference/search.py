@@ -233,8 +233,11 @@ def is_settled(state: SearchState, settings: Settings) -> bool:
     last, starts = max(np.array(state.found_at)[relevant]), len(state.values)
     hits = np.bincount(state.basins[state.basins >= 0], minlength=len(masses))
     lonely = float(np.sum(shares[hits <= settings.lonely]))
-    wanted = settings.starts_per_mode * np.count_nonzero(shares > settings.relevant)
-    enough = starts >= max(wanted, settings.starts_per_basin * len(masses))
+    # The rarest of K modes that share the starts at random has one in K^2 of them.
+    squares = np.count_nonzero(shares > settings.relevant) ** 2, len(masses) ** 2
+    enough = starts >= max(
+        settings.starts_per_mode * squares[0], settings.starts_per_basin * squares[1]
+    )
     quiet = starts - last > settings.quiet_starts
     return bool(quiet and enough and lonely <= settings.lonely_mass)
 

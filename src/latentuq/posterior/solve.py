@@ -46,7 +46,7 @@ def solve(
     # A problem's functions fit by construction.
     density = problem.density
     target = Target(density.log_density, problem.dim, density.residual, trusted=True)
-    inference = _infer(key, target, budget, progress)
+    inference = _infer(key, target, budget, progress, known_kind=True)
     inference = inference.shifted(-float(problem.likelihood.log_units))
     return make_posterior(read_key(key), inference, problem)
 
@@ -118,6 +118,7 @@ def _infer(
     budget: str,
     progress: Callable[[Progress], None] | None,
     starts: Float[np.ndarray, "n dim"] | None = None,
+    known_kind: bool = False,
 ) -> Inference:
     if progress is not None and not callable(progress):
         raise UserError(f"progress must be a function, not {progress!r}.")
@@ -131,7 +132,14 @@ def _infer(
             progress(Progress(COMPILING, message, none, None, seconds))
 
     with compile_clock().watch(tell):
-        return infer(infer_key, target, budget=budget, starts=starts, progress=progress)
+        return infer(
+            infer_key,
+            target,
+            budget=budget,
+            starts=starts,
+            known_kind=known_kind,
+            progress=progress,
+        )
 
 
 def _read_starts(starts: ArrayLike | None, target: Target) -> Float[np.ndarray, "n dim"] | None:
