@@ -54,7 +54,7 @@ class Clock:
         self.seconds[name] = self.seconds.get(name, 0.0) + now - self.last
         self.last = now
 
-    def tell(self, step: Step, found: SearchState, fits: dict[int, EL2OFit]) -> None:
+    def tell(self, step: Step, found: SearchState, fits: dict[int, EL2OFit], info: Info) -> None:
         """Reports what a step has found."""
         name = _STAGES[step]
         if step is Step.SEARCH and found.modes:
@@ -64,9 +64,11 @@ class Clock:
             points = np.array([found.modes[index].point for index in fits])
             message = f"Modes after {len(found.values)} starts: {len(fits)}."
             self.stage(name, "modes", message, points)
-        elif step is Step.TRY and fits:
+        elif step in (Step.TRY, Step.WEIGH) and fits:
             means = np.array([fit.mean for fit in fits.values()])
             message = "A Gaussian has been fitted to each mode."
+            if step is Step.WEIGH:
+                message = f"Chains have been weighed after {info.rounds} rounds."
             self.stage(name, "fitted", message, means)
         else:
             self.mark(name)

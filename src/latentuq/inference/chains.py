@@ -72,9 +72,8 @@ def begin(
                 begun[island, where] = region
                 count = np.bincount(begun[island], minlength=len(count))
     kernel = Kernel(np.array(regions.factors), np.full(len(regions.means), log_step))
-    nowhere = np.zeros((islands, size, 0, dim), points.dtype)
-    chains = Chains(regions, begun, kernel, nowhere, np.zeros((islands, size, 0)))
-    return chains._replace(points=points[:, :, None], log_densities=np.zeros((islands, size, 1)))
+    # Until the first round the only places are those of the starts, whose density nobody asks for.
+    return Chains(regions, begun, kernel, points[:, :, None], np.zeros((islands, size, 1)))
 
 
 def advance(

@@ -87,7 +87,7 @@ def infer(
                 jax.random.fold_in(key, number), target, state, info, settings
             )
             info = info._replace(spent=state.spent.forward_equivalents(target.dim))
-            clock.tell(step, state.found, state.fits)
+            clock.tell(step, state.found, state.fits, info)
             number += 1
         assert state.proposal is not None
         assert state.draws is not None
