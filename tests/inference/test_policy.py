@@ -141,9 +141,9 @@ def test_every_course_ends(settings, cost):
         ({"rounds": 4, "turns": SETTINGS.least_turns - 0.01}, False),
         ({"rounds": 4, "turns": math.nan}, False),
         # A shift counts if it is both large and significant.
-        ({"rounds": 4, "turns": 2.0, "shift": 0.3, "shift_errors": 5.0}, False),
-        ({"rounds": 4, "turns": 2.0, "shift": 0.3, "shift_errors": 3.0}, True),
-        ({"rounds": 4, "turns": 2.0, "shift": 0.1, "shift_errors": 50.0}, True),
+        ({"rounds": 4, "turns": SETTINGS.turns, "shift": 0.3, "shift_errors": 5.0}, False),
+        ({"rounds": 4, "turns": SETTINGS.turns, "shift": 0.3, "shift_errors": 3.0}, True),
+        ({"rounds": 4, "turns": SETTINGS.turns, "shift": 0.1, "shift_errors": 50.0}, True),
     ],
 )
 def test_chains_have_arrived_if_they_came_round_and_do_not_shift(measured, arrived):

@@ -321,13 +321,14 @@ class TestSolve:
     def test_the_engine_gets_the_problem_and_its_answer_is_kept(self, problem, post, monkeypatch):
         calls = []
 
-        def infer(key, target, *, budget, starts, progress):
-            calls.append((target, budget, progress))
+        def infer(key, target, *, budget, starts, known_kind, progress):
+            calls.append((target, budget, progress, known_kind))
             return post.inference
 
         monkeypatch.setattr(sys.modules["latentuq.posterior.solve"], "infer", infer)
         found = solve(KEY, problem, budget="preview", progress=print)
-        target, budget, progress = calls[0]
+        target, budget, progress, known_kind = calls[0]
+        assert known_kind
         u = jnp.ones(DIM)
         np.testing.assert_array_equal(target.log_density_fn(u), problem.log_density(u))
         np.testing.assert_array_equal(target.residual_fn(u), problem.residual(u))
@@ -336,5 +337,6 @@ class TestSolve:
         np.testing.assert_array_equal(found.mean, post.mean)
         plain = solve_density(KEY, problem.log_density, DIM, scale=2.0)
         assert (calls[1][0].residual_fn, calls[1][0].scale, calls[1][1]) == (None, 2.0, "default")
+        assert not calls[1][3]
         with pytest.raises(UserError, match="neither problem nor images"):
             plain.sample_images(KEY, 1)
