@@ -163,7 +163,7 @@ def _weigh_modes(
     """Computes the posterior mass of each mode and its standard error."""
     by_component = responsibilities(proposal.mixture, np.asarray(draws.draws))
     shares = membership.shares
-    weights, errors = expectation(by_component @ shares, draws.log_weights, draws.islands)
+    weights, errors = expectation(by_component @ shares, draws.log_weights, draws.groups)
     masses, _ = expectation(by_component, draws.log_weights)
     # Shares that were counted on probes carry the error of that count: of a count that agrees on
     # one mode, too, unless it is exact.

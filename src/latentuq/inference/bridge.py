@@ -30,6 +30,7 @@ class Seen(NamedTuple):
         log_densities: The values of ln p.
         log_proposals: The values of ln q, of the proposal of the draw's half of the islands.
         islands: The island of each draw; draws of proposals are divided among islands, too.
+        sources: The chain of each draw; a draw of a proposal is its own source.
         regions: The region of each draw.
         chained: Whether a chain has made the draw.
     """
@@ -38,6 +39,7 @@ class Seen(NamedTuple):
     log_densities: Float[np.ndarray, " n"]
     log_proposals: Float[np.ndarray, " n"]
     islands: Int[np.ndarray, " n"]
+    sources: Int[np.ndarray, " n"]
     regions: Int[np.ndarray, " n"]
     chained: Bool[np.ndarray, " n"]
 
@@ -48,7 +50,8 @@ class Bridged(NamedTuple):
     Attributes:
         log_weights: The weights of all draws, which sum to the evidence.
         log_evidence: Ln of the integral of the density.
-        error: Its standard error, from the scatter of the islands.
+        error: Its standard error, from the scatter of the islands or of the sources, whichever is
+            larger: that of a few islands may be small by chance.
         ess: The effective number of draws.
     """
 
@@ -67,6 +70,7 @@ def bridge(seen: Seen, islands: int, efficiency: float) -> Bridged:
     fresh = np.bincount(halves, ~seen.chained, 2)
     log_weights = np.full(len(gains), -np.inf)
     masses, influences, levelled = [], [], log_weights.copy()
+    pushes, homes = np.zeros(len(gains)), log_weights.copy()
     for region in np.unique(seen.regions):
         here = np.flatnonzero((seen.regions == region) & (gains > -np.inf))
         half = halves[here]
@@ -80,12 +84,17 @@ def bridge(seen: Seen, islands: int, efficiency: float) -> Bridged:
         masses.append(log_mass)
         where = seen.islands[here]
         influences.append(_influence(part, terms, seen.chained[here], where, islands))
+        usual = np.bincount(half, terms * seen.chained[here], 2)
+        usual /= np.maximum(np.bincount(half, seen.chained[here], 2), 1)
+        pushes[here] = np.where(seen.chained[here], terms - usual[half], terms) / part.slope(terms)
+        homes[here] = log_mass
         levelled[here] = _levelled(log_weights[here], where, influences[-1])
     if not masses:
         return Bridged(log_weights, -np.inf, np.inf, 0.0)
     log_evidence = float(np.logaddexp.reduce(masses))
     total = np.exp(np.array(masses) - log_evidence) @ np.array(influences)
     error = float(np.sqrt(np.sum((total - total.mean()) ** 2) / (islands * (islands - 1))))
+    error = max(error, _scatter(pushes * np.exp(homes - log_evidence), seen, fresh))
     shares = np.exp(log_weights - log_evidence)
     ess = float(1 / np.sum(shares**2 / counts))
     return Bridged(levelled, log_evidence, error, ess)
@@ -110,6 +119,10 @@ class _Part(NamedTuple):
         """The terms of the equation, whose sum is the number of halves at the solution."""
         fresh = np.exp(np.minimum(self.log_fresh + log_mass - self.gains, 700))
         return self.counts / (fresh + self.chained)
+
+    def slope(self, terms: Float[np.ndarray, " n"]) -> float:
+        """How fast the sum of the terms falls as ln Z grows."""
+        return max(float(np.sum(terms * (1 - terms * self.chained / self.counts))), 1e-12)
 
 
 def _solve(part: _Part) -> float:
@@ -151,8 +164,19 @@ def _influence(
         means = np.where(numbers[half] > 0, sums[half] / np.maximum(numbers[half], 1), usual)
         change[half] = len(means) * fresh[half] - fresh[half].sum()
         change[half] += (means - usual) * number
-    slope = np.sum(terms * (1 - terms * part.chained / part.counts))
-    return 2 * change / max(float(slope), 1e-12)
+    return 2 * change / part.slope(terms)
+
+
+def _scatter(
+    pushes: Float[np.ndarray, " n"], seen: Seen, fresh: Float[np.ndarray, " 2"]
+) -> float:
+    """Computes the standard error of ln Z from how each source alone would change it.
+
+    The draws of a proposal vary about their mean over all of space, where some add nothing.
+    """
+    sums = np.bincount(seen.sources, pushes)
+    halves = np.bincount(seen.islands % 2, np.where(seen.chained, 0, pushes), 2)
+    return float(np.sqrt(max(np.sum(sums**2) - np.sum(halves**2 / fresh), 0)))
 
 
 def _levelled(

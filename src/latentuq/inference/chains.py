@@ -2,10 +2,13 @@
 
 from typing import NamedTuple
 
+import jax
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from latentuq.core.randomness import host_generator
+from latentuq.inference.jumps import jump
+from latentuq.inference.mixture import Defensive
 from latentuq.inference.moves import Kernel
 from latentuq.inference.population import move_all, shrunk_factor
 from latentuq.inference.regions import Regions
@@ -28,6 +31,8 @@ class Chains(NamedTuple):
         rounds: The number of rounds.
         reach: The length of moves, in that of the settings; chains that do not come round get
             longer ones.
+        proposals: What the chains of each half of the islands may jump to, fitted without them;
+            none if they shall not jump.
     """
 
     regions: Regions
@@ -37,6 +42,7 @@ class Chains(NamedTuple):
     log_densities: Float[np.ndarray, "islands chains stops"]
     rounds: int = 0
     reach: float = 1.0
+    proposals: tuple[Defensive, Defensive] | None = None
 
     @property
     def settled(self) -> "Chains":
@@ -57,29 +63,41 @@ def begin(
     regions: Regions,
     points: Float[np.ndarray, "islands chains dim"],
     log_step: float,
+    proposal: Defensive,
 ) -> Chains:
-    """Starts chains where the particles are; regions with few of them get draws of Gaussians."""
-    rng, (islands, size, dim) = host_generator(key), points.shape
-    points = points.copy()
+    """Starts chains where the particles are; regions with few of them get draws of Gaussians.
+
+    There are as many chains as particles, or twice, three times... as many, until every region may
+    have its own in every island.
+    """
+    rng, number = host_generator(key), len(regions.means)
+    copies = -(-_FEWEST_CHAINS * number // points.shape[1])
+    points = np.tile(points, (1, copies, 1))
+    islands, size, dim = points.shape
     begun = regions.of(points.reshape(-1, dim)).reshape(islands, size)
-    few = min(_FEWEST_CHAINS, size // max(len(regions.means), 1))
     for island in range(islands):
-        for region in range(len(regions.means)):
-            count = np.bincount(begun[island], minlength=len(regions.means))
-            for _ in range(few - count[region]):
-                where = rng.choice(np.flatnonzero(begun[island] == np.argmax(count)))
-                points[island, where] = regions.sample(rng, region)
-                begun[island, where] = region
-                count = np.bincount(begun[island], minlength=len(count))
-    kernel = Kernel(np.array(regions.factors), np.full(len(regions.means), log_step))
+        count = np.bincount(begun[island], minlength=number)
+        for region in np.repeat(np.arange(number), np.maximum(_FEWEST_CHAINS - count, 0)):
+            where = rng.choice(np.flatnonzero(begun[island] == np.argmax(count)))
+            points[island, where] = regions.sample(rng, region)
+            begun[island, where] = region
+            count = np.bincount(begun[island], minlength=number)
+    kernel = Kernel(np.array(regions.factors), np.full(number, log_step))
     # Until the first round the only places are those of the starts, whose density nobody asks for.
-    return Chains(regions, begun, kernel, points[:, :, None], np.zeros((islands, size, 1)))
+    return Chains(
+        regions,
+        begun,
+        kernel,
+        points[:, :, None],
+        np.zeros((islands, size, 1)),
+        proposals=(proposal, proposal),
+    )
 
 
 def advance(
     key: Key[Array, ""], target: Target, chains: Chains, settings: Settings
 ) -> tuple[Chains, Counts]:
-    """Moves every chain by one round, and learns the shapes of the regions from the first ones."""
+    """Moves every chain by one round and lets it jump; regions' shapes are learnt in the first."""
     if 0 < chains.rounds <= 2:
         chains = chains._replace(kernel=_learned(chains))
     visited, kernel, counts = move_all(
@@ -93,6 +111,22 @@ def advance(
         chains.reach,
     )
     points, log_densities = visited
+    for half, proposal in enumerate(chains.proposals or ()):
+        mine, size = slice(half, None, 2), points.shape[1]
+        last = points[mine, :, -1], log_densities[mine, :, -1]
+        *jumped, more = jump(
+            jax.random.fold_in(key, half),
+            target,
+            proposal,
+            chains.regions,
+            chains.begun[mine].ravel(),
+            last[0].reshape(-1, target.dim),
+            last[1].ravel(),
+            settings.offers,
+        )
+        points[mine, :, -1] = jumped[0].reshape(-1, size, target.dim)
+        log_densities[mine, :, -1] = jumped[1].reshape(-1, size)
+        counts += more
     if chains.rounds:
         points = np.concatenate([chains.points, points], axis=2)
         log_densities = np.concatenate([chains.log_densities, log_densities], axis=2)

@@ -24,6 +24,7 @@ from latentuq.inference.proposals import weigh_chains
 from latentuq.inference.result import Inference, Progress
 from latentuq.inference.search import ROUND_STARTS, is_settled, probe, relevant_modes, search
 from latentuq.inference.settings import BUDGETS, Settings, familiar
+from latentuq.inference.sweep import sweep
 from latentuq.inference.target import CHUNK, Counts, Target, may_wait
 
 
@@ -123,7 +124,11 @@ def _explore(
 def _search(
     key: Key[Array, ""], target: Target, state: State, info: Info, settings: Settings
 ) -> tuple[State, Info]:
-    found = search(key, target, state.found, state.starts)
+    found = state.found
+    if settings.sweep:
+        likely = state.starts if not info.searched else state.starts[:0]
+        found = sweep(key, target, found, likely, settings.sweep)
+    found = search(jax.random.fold_in(key, 1), target, found, state.starts, info.searched)
     order = relevant_modes(found, settings)
     return state._replace(found=found), info._replace(
         searched=info.searched + 1,
@@ -182,8 +187,9 @@ def _move(
     chains = state.chains
     if chains is None:
         assert state.population is not None
-        regions = divide(target, list(state.fits.values()))
-        chains = begin(key, regions, state.population.points, state.population.log_step)
+        assert state.proposal is not None
+        population, regions = state.population, divide(target, list(state.fits.values()))
+        chains = begin(key, regions, population.points, population.log_step, state.proposal)
     chains, counts = advance(key, target, chains, settings)
     state = state._replace(chains=chains, counts=state.counts + counts)
     return state, info._replace(rounds=chains.rounds)
@@ -199,7 +205,7 @@ def _weigh(
     turns = float(np.min(efficiencies(chains))) * chains.settled.points.shape[2]
     reach = min(2 * chains.reach, settings.longest) if turns < settings.turns else chains.reach
     state = state._replace(
-        chains=chains._replace(reach=reach),
+        chains=chains._replace(reach=reach, proposals=weighed.proposals),
         draws=weighed.draws,
         counts=state.counts + weighed.counts,
     )

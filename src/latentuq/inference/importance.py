@@ -49,8 +49,9 @@ class WeightedDraws(eqx.Module):
             no variance; up to 0.7 the second part makes up for that.
         khat: The shape of the weights' tail, see `pareto_khat`.
         ess: The effective sample size of the smoothed weights.
-        islands: The group of each draw; the draws of one group may depend on each other. Draws
-            that are all independent have groups of their own.
+        islands: The island of each draw; the draws of one may depend on each other. Draws that are
+            all independent are islands of their own.
+        sources: The chain that each draw is of; a draw that no chain has made is its own source.
     """
 
     draws: Float[Array | np.ndarray, "n dim"]
@@ -62,6 +63,16 @@ class WeightedDraws(eqx.Module):
     khat: Float[Array | np.ndarray, ""]
     ess: Float[Array | np.ndarray, ""]
     islands: Int[Array | np.ndarray, " n"]
+    sources: Int[Array | np.ndarray, " n"]
+
+    @property
+    def groups(self) -> tuple[Int[Array | np.ndarray, " n"], ...]:
+        """The ways to divide the draws, of which the one that shows the largest error counts.
+
+        The scatter of a few islands may be small by chance; that of many chains may be small
+        because those of an island have begun at the same place.
+        """
+        return (self.islands, self.sources)
 
 
 def importance_sample(
@@ -118,17 +129,18 @@ def weigh(
         tail.khat,
         effective_sample_size(smoothed),
     )
-    return weighted_draws(draws, numbers, np.arange(n))
+    return weighted_draws(draws, numbers, np.arange(n), np.arange(n))
 
 
 def weighted_draws(
     draws: Float[np.ndarray, "n dim"],
     numbers: Sequence[ArrayLike],
     islands: Int[np.ndarray, " n"],
+    sources: Int[np.ndarray, " n"],
 ) -> WeightedDraws:
     """Makes weighted draws of the numbers in the order of their attributes, in one precision."""
     parts = [np.asarray(number, draws.dtype) for number in numbers]
-    return WeightedDraws(draws, *parts, islands=islands)
+    return WeightedDraws(draws, *parts, islands=islands, sources=sources)
 
 
 def log_ratios(
@@ -273,22 +285,30 @@ def _shares(log_weights: Float[ArrayLike, " n"]) -> Float[np.ndarray, " n"]:
 def expectation(
     values: Float[ArrayLike, "n ..."],
     log_weights: Float[ArrayLike, " n"],
-    islands: Int[ArrayLike, " n"] | None = None,
+    groups: Sequence[Int[ArrayLike, " n"]] = (),
 ) -> tuple[Float[np.ndarray, "..."], Float[np.ndarray, "..."]]:
     """Computes the self-normalised mean sum_s W_s f_s and its standard error.
 
-    The error is the delta method's, from the sums of W_s (f_s - mean) over each island: of all
-    draws, if they are independent. Values of zero weight may be anything, NaN included; if every
-    weight is zero there is no mean, and NaN says so.
+    The error is the delta method's, from the sums of W_s (f_s - mean) over each independent group
+    of draws, and the largest of those that the given ways to divide them show; without any, all
+    draws are independent. Values of zero weight may be anything, NaN included; if every weight is
+    zero there is no mean, and NaN says so.
     """
     weights, values = _shares(log_weights), np.asarray(values)
     weights = weights.reshape(-1, *[1] * (values.ndim - 1))
     values = np.where(weights > 0, values, 0)
     mean = np.sum(weights * values, axis=0)
     gaps = weights * (values - mean)
-    if islands is None:
+    if not groups:
         return mean, np.sqrt(np.sum(gaps**2, axis=0))
-    number = int(np.max(islands)) + 1
-    sums = np.zeros((number, *mean.shape))
-    np.add.at(sums, np.asarray(islands), gaps)
-    return mean, np.sqrt(number / max(number - 1, 1) * np.sum(sums**2, axis=0))
+    return mean, np.max([_scatter(gaps, np.asarray(each)) for each in groups], axis=0)
+
+
+def _scatter(
+    gaps: Float[np.ndarray, "n ..."], groups: Int[np.ndarray, " n"]
+) -> Float[np.ndarray, "..."]:
+    """Computes the standard error of the sum of gaps from the sums of independent groups."""
+    number = int(np.max(groups)) + 1
+    sums = np.zeros((number, *gaps.shape[1:]))
+    np.add.at(sums, groups, gaps)
+    return np.sqrt(number / max(number - 1, 1) * np.sum(sums**2, axis=0))

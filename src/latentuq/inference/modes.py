@@ -13,6 +13,9 @@ from latentuq.inference.target import Counts, Target, log_densities
 MOST_POLISHED = 16
 """The number of points that can be polished at once: most rounds of a search have none or few."""
 
+REACH_NATS = 25.0
+"""A mode this many nats above the deepest cannot be wide enough to matter."""
+
 _LIMITS = Limits(lanes=2, steps=60, tolerance=1e-4, hopeless=np.inf)
 # Two minima are one below this squared Mahalanobis distance.
 _SAME_DISTANCE = 0.5

@@ -35,10 +35,12 @@ class Weighed(NamedTuple):
 
     Attributes:
         draws: The draws of chains and proposals with their weights.
+        proposals: The proposal of each half of the islands, which was fitted to the other half.
         counts: The evaluations.
     """
 
     draws: WeightedDraws
+    proposals: tuple[Defensive, Defensive]
     counts: Counts
 
 
@@ -49,30 +51,44 @@ def weigh_chains(
     settled, rng = chains.settled, host_generator(key)
     islands, size, stops, dim = settled.points.shape
     each = settings.fresh // islands
+    number = islands * size
+    first, second = (
+        _fit(
+            rng,
+            target,
+            settled.points[1 - half :: 2].reshape(-1, dim),
+            chains.regions,
+            settings,
+        )
+        for half in (0, 1)
+    )
     parts: list[tuple[np.ndarray, ...]] = []
-    for half in (0, 1):
+    for half, proposal in enumerate((first, second)):
         mine = np.arange(half, islands, 2)
-        others = settled.points[1 - half :: 2].reshape(-1, dim)
-        proposal = _fit(rng, target, others, chains.regions, settings)
         fresh = np.asarray(draw(jax.random.fold_in(key, half), proposal, each * len(mine)))
         values = log_densities_at(target.log_density, fresh)
         chained = settled.points[half::2].reshape(-1, dim).astype(fresh.dtype)
         points = np.concatenate([fresh, chained])
         densities = np.concatenate([values, settled.log_densities[half::2].ravel()])
         where = np.concatenate([np.repeat(mine, each), np.repeat(mine, size * stops)])
+        # Chains are the first sources, and draws of proposals those after them.
+        drawn = number + half * len(fresh) + np.arange(len(fresh))
+        moved = np.repeat(half * len(mine) * size + np.arange(len(mine) * size), stops)
         parts.append(
             (
                 points,
                 densities.astype(np.float64),
                 log_densities_at(proposal.log_prob, points).astype(np.float64),
                 where,
+                np.concatenate([drawn, moved]),
                 chains.regions.of(points.astype(np.float64)),
                 np.arange(len(points)) >= len(fresh),
             )
         )
     seen = Seen(*(np.concatenate(part) for part in zip(*parts, strict=True)))
     counts = Counts(forwards=each * islands)
-    return Weighed(_weighted(seen, islands, float(np.median(efficiencies(chains)))), counts)
+    draws = _weighted(seen, islands, float(np.median(efficiencies(chains))))
+    return Weighed(draws, (first, second), counts)
 
 
 def _weighted(seen: Seen, islands: int, worth: float) -> WeightedDraws:
@@ -90,7 +106,7 @@ def _weighted(seen: Seen, islands: int, worth: float) -> WeightedDraws:
         pareto_khat(log_ratios(seen.log_densities, seen.log_proposals)[~seen.chained]),
         found.ess,
     )
-    return weighted_draws(seen.points, numbers, seen.islands)
+    return weighted_draws(seen.points, numbers, seen.islands, seen.sources)
 
 
 def _fit(

@@ -16,6 +16,7 @@ from latentuq.inference.importance import (
 )
 from latentuq.inference.modes import (
     MOST_POLISHED,
+    REACH_NATS,
     Mode,
     Probes,
     SearchState,
@@ -38,8 +39,6 @@ _LIMITS = Limits(lanes=4, steps=60, tolerance=1e-3, hopeless=60.0)
 # The Newton decrement, in nats, at which a Gauss-Newton descent has told which minimum it leads to:
 # by then it is close. New minima are polished further.
 _ARRIVED_DECREMENT = 0.05
-# A mode this many nats above the deepest cannot be wide enough to matter.
-_REACH_NATS = 25.0
 
 
 def search(
@@ -47,22 +46,23 @@ def search(
     target: Target,
     state: SearchState,
     likely: Float[np.ndarray, "n dim"] | None = None,
+    number: int = 0,
 ) -> SearchState:
     """Descends from one round of starts, half of them independent draws of the reference.
 
-    The other half are the next ones of `likely`, places where the density is, in a fixed order.
-    Without any they come from a bank of draws of the reference weighted by likelihood^beta, with
+    The other half are the next ones of `likely`, places where the density is, in a fixed order:
+    `number` rounds have gone before. Without any they come from a bank of draws of the reference weighted by likelihood^beta, with
     beta so small that many of them matter: likely and diverse. Half of those descend on the
     tempered posterior first.
     """
     reference_key, bank_key = jax.random.split(key)
     half = ROUND_STARTS // 2
-    prior = _draw_reference(host_generator(reference_key), target, half)
+    prior = draw_reference(host_generator(reference_key), target, half)
     if likely is None or not len(likely):
         others, betas = _likely_starts(bank_key, target, half)
         state = state._replace(counts=state.counts + Counts(forwards=_BANK_DRAWS))
     else:
-        first = half * (len(state.values) // ROUND_STARTS)
+        first = half * number
         others = np.take(likely, np.arange(first, first + half), axis=0, mode="wrap")
         betas = np.ones(half)
     starts = np.stack([prior, others.astype(prior.dtype)], axis=1)
@@ -81,7 +81,7 @@ def _likely_starts(
 ) -> tuple[Float[np.ndarray, "number dim"], Float[np.ndarray, " number"]]:
     """Chooses likely and diverse draws of the reference, and the inverse temperature of each."""
     rng = host_generator(key)
-    bank = _draw_reference(rng, target, _BANK_DRAWS)
+    bank = draw_reference(rng, target, _BANK_DRAWS)
     log_likelihoods = log_densities_at(target.log_density, bank) - target.log_reference(bank)
     log_likelihoods = np.where(np.isfinite(log_likelihoods), log_likelihoods, -np.inf)
     beta, high = 1e-6, 1.0
@@ -97,7 +97,7 @@ def _likely_starts(
     return bank[picked], np.where(np.arange(number) % 2 == 0, max(beta, 0.01), 1)
 
 
-def _draw_reference(rng: np.random.Generator, target: Target, n: int) -> Float[np.ndarray, "n dim"]:
+def draw_reference(rng: np.random.Generator, target: Target, n: int) -> Float[np.ndarray, "n dim"]:
     return (target.scale * rng.standard_normal((n, target.dim))).astype(target.dtype)
 
 
@@ -164,7 +164,7 @@ def _sort_ends(
     deepest = min([mode.value for mode in modes] + list(values[finite]), default=np.inf)
     close: list[list[int]] = []
     for index in np.argsort(values):
-        if not finite[index] or values[index] > deepest + _REACH_NATS:
+        if not finite[index] or values[index] > deepest + REACH_NATS:
             continue
         known = known_mode(points[index], values[index], curvatures[index], modes)
         if known >= 0:

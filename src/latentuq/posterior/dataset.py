@@ -52,6 +52,7 @@ _REST = {
     "khat": ("draws.khat", ()),
     "ess": ("draws.ess", ()),
     "islands": ("draws.islands", (_DRAW,)),
+    "sources": ("draws.sources", (_DRAW,)),
     "search_log_densities": ("search.log_densities", ("start",)),
     "search_modes": ("search.modes", ("start",)),
     "search_independent": ("search.independent", ("start",)),

@@ -180,7 +180,7 @@ class Posterior:
         draw has any weight.
         """
         values = self._over_batch(fn, self.draws)
-        mean, error = expectation(values, self.log_weights, self.inference.draws.islands)
+        mean, error = expectation(values, self.log_weights, self.inference.draws.groups)
         return jnp.asarray(mean, self.draws.dtype), jnp.asarray(error, self.draws.dtype)
 
     @cached_property
