@@ -223,6 +223,8 @@ def describe(post: Posterior) -> dict[str, Any]:
         "computed": str(computed.standing),
         "causes": [reason.cause.name for reason in computed.reasons],
         "forward_equivalents": int(post.diagnostics.forward_equivalents),
+        "rounds": post.diagnostics.rounds,
+        "turns": post.diagnostics.turns if post.diagnostics.rounds else None,
         "gradients": int(post.diagnostics.counts.gradients),
     }
 

@@ -167,9 +167,7 @@ def _influence(
     return 2 * change / part.slope(terms)
 
 
-def _scatter(
-    pushes: Float[np.ndarray, " n"], seen: Seen, fresh: Float[np.ndarray, " 2"]
-) -> float:
+def _scatter(pushes: Float[np.ndarray, " n"], seen: Seen, fresh: Float[np.ndarray, " 2"]) -> float:
     """Computes the standard error of ln Z from how each source alone would change it.
 
     The draws of a proposal vary about their mean over all of space, where some add nothing.

@@ -60,38 +60,63 @@ class Chains(NamedTuple):
 
 def begin(
     key: Key[Array, ""],
+    target: Target,
     regions: Regions,
     points: Float[np.ndarray, "islands chains dim"],
     log_step: float,
     proposal: Defensive,
-) -> Chains:
-    """Starts chains where the particles are; regions with few of them get draws of Gaussians.
+    settings: Settings,
+) -> tuple[Chains, Counts]:
+    """Starts chains where the particles are; half of them first spread out on p^hot.
 
-    There are as many chains as particles, or twice, three times... as many, until every region may
-    have its own in every island.
+    Regions with few chains get draws of their Gaussians. There are as many chains as particles, or
+    twice, three times... as many, until every region may have its own in every island.
     """
     rng, number = host_generator(key), len(regions.means)
-    copies = -(-_FEWEST_CHAINS * number // points.shape[1])
-    points = np.tile(points, (1, copies, 1))
+    points = np.tile(points, (1, -(-_FEWEST_CHAINS * number // points.shape[1]), 1))
+    kernel = Kernel(np.array(regions.factors), np.full(number, log_step))
+    points[:, ::2], counts = _heated(key, target, regions, points[:, ::2], kernel, settings)
     islands, size, dim = points.shape
     begun = regions.of(points.reshape(-1, dim)).reshape(islands, size)
     for island in range(islands):
         count = np.bincount(begun[island], minlength=number)
         for region in np.repeat(np.arange(number), np.maximum(_FEWEST_CHAINS - count, 0)):
             where = rng.choice(np.flatnonzero(begun[island] == np.argmax(count)))
-            points[island, where] = regions.sample(rng, region)
+            points[island, where] = regions.sample(rng, int(region))
             begun[island, where] = region
             count = np.bincount(begun[island], minlength=number)
-    kernel = Kernel(np.array(regions.factors), np.full(number, log_step))
     # Until the first round the only places are those of the starts, whose density nobody asks for.
-    return Chains(
-        regions,
-        begun,
-        kernel,
-        points[:, :, None],
-        np.zeros((islands, size, 1)),
-        proposals=(proposal, proposal),
-    )
+    places, values = points[:, :, None], np.zeros((islands, size, 1))
+    proposals = (proposal, proposal)
+    return Chains(regions, begun, kernel, places, values, proposals=proposals), counts
+
+
+def _heated(
+    key: Key[Array, ""],
+    target: Target,
+    regions: Regions,
+    points: Float[np.ndarray, "islands chains dim"],
+    kernel: Kernel,
+    settings: Settings,
+) -> tuple[Float[np.ndarray, "islands chains dim"], Counts]:
+    """Moves chains on p^hot, so that some set out from beyond the tails and not from the middle.
+
+    The reference has no part in it: what lies beyond it would be out of reach.
+    """
+    begun, spent = regions.of(points.reshape(-1, target.dim)).reshape(points.shape[:2]), Counts()
+    for number in range(settings.hot_rounds):
+        visited, kernel, counts = move_all(
+            jax.random.fold_in(key, number),
+            target,
+            (settings.hot, 0.0),
+            points,
+            begun,
+            kernel,
+            settings,
+            settings.longest,
+        )
+        points, spent = visited.points[:, :, -1], spent + counts
+    return points, spent
 
 
 def advance(
@@ -103,7 +128,7 @@ def advance(
     visited, kernel, counts = move_all(
         key,
         target,
-        1.0,
+        (1.0, 0.0),
         chains.points[:, :, -1],
         chains.begun,
         chains.kernel,
@@ -112,21 +137,18 @@ def advance(
     )
     points, log_densities = visited
     for half, proposal in enumerate(chains.proposals or ()):
-        mine, size = slice(half, None, 2), points.shape[1]
-        last = points[mine, :, -1], log_densities[mine, :, -1]
-        *jumped, more = jump(
+        last = np.s_[half::2, :, -1]
+        jumped, values, more = jump(
             jax.random.fold_in(key, half),
             target,
             proposal,
             chains.regions,
-            chains.begun[mine].ravel(),
-            last[0].reshape(-1, target.dim),
-            last[1].ravel(),
+            chains.begun[half::2],
+            points[last],
+            log_densities[last],
             settings.offers,
         )
-        points[mine, :, -1] = jumped[0].reshape(-1, size, target.dim)
-        log_densities[mine, :, -1] = jumped[1].reshape(-1, size)
-        counts += more
+        points[last], log_densities[last], counts = jumped, values, counts + more
     if chains.rounds:
         points = np.concatenate([chains.points, points], axis=2)
         log_densities = np.concatenate([chains.log_densities, log_densities], axis=2)

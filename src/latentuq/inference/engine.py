@@ -23,7 +23,7 @@ from latentuq.inference.population import Population, explore
 from latentuq.inference.proposals import weigh_chains
 from latentuq.inference.result import Inference, Progress
 from latentuq.inference.search import ROUND_STARTS, is_settled, probe, relevant_modes, search
-from latentuq.inference.settings import BUDGETS, Settings, familiar
+from latentuq.inference.settings import BUDGETS, FAMILIAR_BUDGETS, Settings
 from latentuq.inference.sweep import sweep
 from latentuq.inference.target import CHUNK, Counts, Target, may_wait
 
@@ -72,13 +72,12 @@ def infer(
     """Finds the modes of a density, weighs them, draws from it, and says how far to trust that.
 
     The budget is one of `BUDGETS`, `starts` are places that the search shall begin from as well,
-    `known_kind` says that densities of this kind have been measured, see `familiar`, and
+    `known_kind` says that densities of this kind have been measured, see `FAMILIAR_BUDGETS`, and
     `progress` is called after each stage.
     """
     if not isinstance(budget, str) or budget not in BUDGETS:
         raise UserError(f"The budget is one of {', '.join(BUDGETS)}, not {budget!r}.")
-    settings, clock = BUDGETS[budget], Clock(progress)
-    settings = familiar(settings) if known_kind else settings
+    settings, clock = (FAMILIAR_BUDGETS if known_kind else BUDGETS)[budget], Clock(progress)
     given = np.zeros((0, target.dim)) if starts is None else starts
     state, info = State(given, {}), Info(wanted=-(-2 * len(given) // ROUND_STARTS) or 1)
     with one_core(may_wait(target)):
@@ -184,14 +183,21 @@ def _measured(draws: WeightedDraws) -> dict[str, float]:
 def _move(
     key: Key[Array, ""], target: Target, state: State, info: Info, settings: Settings
 ) -> tuple[State, Info]:
-    chains = state.chains
+    chains, spent = state.chains, Counts()
     if chains is None:
         assert state.population is not None
         assert state.proposal is not None
-        population, regions = state.population, divide(target, list(state.fits.values()))
-        chains = begin(key, regions, population.points, population.log_step, state.proposal)
+        chains, spent = begin(
+            key,
+            target,
+            divide(target, list(state.fits.values())),
+            state.population.points,
+            state.population.log_step,
+            state.proposal,
+            settings,
+        )
     chains, counts = advance(key, target, chains, settings)
-    state = state._replace(chains=chains, counts=state.counts + counts)
+    state = state._replace(chains=chains, counts=state.counts + spent + counts)
     return state, info._replace(rounds=chains.rounds)
 
 
@@ -204,6 +210,12 @@ def _weigh(
     shift, shift_errors = drift(chains)
     turns = float(np.min(efficiencies(chains))) * chains.settled.points.shape[2]
     reach = min(2 * chains.reach, settings.longest) if turns < settings.turns else chains.reach
+    measured = _measured(weighed.draws)
+    change = np.inf
+    if info.weighed:
+        assert state.draws is not None
+        gap = float(weighed.draws.log_evidence) - float(state.draws.log_evidence)
+        change = abs(gap) / float(np.hypot(measured["error"], info.error))
     state = state._replace(
         chains=chains._replace(reach=reach, proposals=weighed.proposals),
         draws=weighed.draws,
@@ -211,10 +223,11 @@ def _weigh(
     )
     return state, info._replace(
         weighed=info.rounds,
+        change=change,
         turns=turns,
         shift=shift,
         shift_errors=shift_errors,
-        **_measured(weighed.draws),
+        **measured,
     )
 
 

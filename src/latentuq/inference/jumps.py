@@ -6,7 +6,6 @@ arms or tails lie between. Where it does not, jumps are refused and the chain is
 
 from collections.abc import Iterator
 
-import jax
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
@@ -22,11 +21,11 @@ def jump(
     target: Target,
     proposal: Defensive,
     regions: Regions,
-    begun: Int[np.ndarray, " chains"],
-    points: Float[np.ndarray, "chains dim"],
-    log_densities: Float[np.ndarray, " chains"],
+    begun: Int[np.ndarray, "islands chains"],
+    points: Float[np.ndarray, "islands chains dim"],
+    log_densities: Float[np.ndarray, "islands chains"],
     offers: int,
-) -> tuple[Float[np.ndarray, "chains dim"], Float[np.ndarray, " chains"], Counts]:
+) -> tuple[Float[np.ndarray, "islands chains dim"], Float[np.ndarray, "islands chains"], Counts]:
     """Offers the chains draws of a proposal, on average so many to each, and lets them jump there.
 
     A chain jumps inside the region of its kernel alone, so that its kernel suits it afterwards. The
@@ -35,7 +34,8 @@ def jump(
     Returns:
         Where the chains are afterwards, the values of ln p there, and the evaluations.
     """
-    rng, points, log_densities = host_generator(key), points.copy(), log_densities.copy()
+    rng, shape, begun = host_generator(key), points.shape, begun.ravel()
+    points, log_densities = points.reshape(len(begun), -1).copy(), log_densities.ravel().copy()
     fresh = np.asarray(draw(key, proposal, offers * len(points)))
     values = log_densities_at(target.log_density, fresh)
     gains = _gains(values, log_densities_at(proposal.log_prob, fresh))
@@ -47,7 +47,8 @@ def jump(
         chains, offered = chains[taken], offered[taken]
         points[chains], log_densities[chains] = fresh[offered], values[offered]
         here[chains] = gains[offered]
-    return points, log_densities, Counts(forwards=len(fresh))
+    counts = Counts(forwards=len(fresh))
+    return points.reshape(shape), log_densities.reshape(shape[:2]), counts
 
 
 def _gains(

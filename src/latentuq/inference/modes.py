@@ -16,7 +16,7 @@ MOST_POLISHED = 16
 REACH_NATS = 25.0
 """A mode this many nats above the deepest cannot be wide enough to matter."""
 
-_LIMITS = Limits(lanes=2, steps=60, tolerance=1e-4, hopeless=np.inf)
+_LIMITS = Limits(lanes=2, steps=300, tolerance=1e-4, hopeless=np.inf)
 # Two minima are one below this squared Mahalanobis distance.
 _SAME_DISTANCE = 0.5
 # A barrier lower than this, in nats, does not part two modes; it is looked for at so many points.

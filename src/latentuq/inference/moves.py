@@ -57,13 +57,13 @@ class Moved(NamedTuple):
 def move(
     key: Key[Array, ""],
     target: Target,
-    beta: Float[Array, ""],
+    powers: Float[Array, " 2"],
     points: Float[Array, "particles dim"],
     regions: Int[Array, " particles"],
     kernel: Kernel,
     pace: Pace,
 ) -> Moved:
-    """Moves every particle by Hamiltonian Monte Carlo on p^beta reference^(1 - beta).
+    """Moves every particle by Hamiltonian Monte Carlo on a product of powers of p and reference.
 
     A particle keeps its region wherever it goes: were its kernel chosen by where it is, the moves
     would not leave the density as it is. A move has several stops: the way to each is a shorter
@@ -78,7 +78,7 @@ def move(
 
     def tempered(u: Float[Array, " dim"]) -> tuple[Array, Array]:
         value = target.log_density(u)
-        return beta * value + (1 - beta) * target.log_reference(u), value
+        return powers[0] * value + powers[1] * target.log_reference(u), value
 
     evaluate = jax.vmap(jax.value_and_grad(tempered, has_aux=True))
 

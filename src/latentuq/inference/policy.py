@@ -39,6 +39,8 @@ class Info(NamedTuple):
         weighed: The rounds after which they were weighed last.
         error: The standard error of ln evidence.
         ess: The effective number of draws.
+        change: How far ln evidence has changed since the chains were weighed before, in its
+            standard errors.
         turns: The number of independent draws that a chain has made, of the slowest coordinate.
         shift: How far ln p has shifted along the chains, in its standard deviations.
         shift_errors: The same in standard errors.
@@ -59,6 +61,7 @@ class Info(NamedTuple):
     weighed: int = 0
     error: float = math.inf
     ess: float = 0.0
+    change: float = math.inf
     turns: float = 0.0
     shift: float = 0.0
     shift_errors: float = 0.0
@@ -102,7 +105,8 @@ def _gaussians_suffice(info: Info, settings: Settings) -> bool:
 
 def _is_good(info: Info, settings: Settings) -> bool:
     come_round = info.turns >= settings.turns and has_arrived(info, settings)
-    return come_round and info.error <= settings.wanted_error
+    same = info.change <= settings.change
+    return come_round and same and info.error <= settings.wanted_error
 
 
 def has_arrived(info: Info, settings: Settings) -> bool:

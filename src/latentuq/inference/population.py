@@ -88,7 +88,7 @@ def explore(key: Key[Array, ""], target: Target, settings: Settings) -> Populati
         regions = np.zeros((islands, size), int)
         move_key = jax.random.fold_in(key, len(betas))
         visited, kernel, counts = move_all(
-            move_key, target, beta, starts, regions, kernel, settings
+            move_key, target, (beta, 1 - beta), starts, regions, kernel, settings
         )
         log_step, spent = float(kernel.log_steps[0]), spent + counts
         points = visited.points.reshape(islands, -1, target.dim)
@@ -148,7 +148,7 @@ def shrunk_factor(
 def move_all(
     key: Key[Array, ""],
     target: Target,
-    beta: float,
+    powers: tuple[float, float],
     points: Float[np.ndarray, "islands particles dim"],
     regions: Int[np.ndarray, "islands particles"],
     kernel: Kernel,
@@ -181,7 +181,7 @@ def move_all(
         return move(
             jax.random.fold_in(key, part),
             target,
-            to_device(beta, target.dtype),
+            to_device(np.array(powers), target.dtype),
             to_device(rows[part], target.dtype),
             to_device(labels[part]),
             padded,

@@ -18,6 +18,7 @@ from latentuq.inference.importance import (
     draw,
     log_ratios,
     pareto_khat,
+    systematic_index,
     weighted_draws,
 )
 from latentuq.inference.mixture import Defensive, Mixture
@@ -88,7 +89,12 @@ def weigh_chains(
     seen = Seen(*(np.concatenate(part) for part in zip(*parts, strict=True)))
     counts = Counts(forwards=each * islands)
     draws = _weighted(seen, islands, float(np.median(efficiencies(chains))))
-    return Weighed(draws, (first, second), counts)
+    jumps = []
+    for half in (0, 1):
+        others = np.flatnonzero(seen.islands % 2 != half)
+        chosen = others[systematic_index(rng, draws.log_weights[others], settings.points)]
+        jumps.append(_fit(rng, target, seen.points[chosen], chains.regions, settings))
+    return Weighed(draws, tuple(jumps), counts)
 
 
 def _weighted(seen: Seen, islands: int, worth: float) -> WeightedDraws:

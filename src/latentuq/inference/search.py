@@ -51,9 +51,9 @@ def search(
     """Descends from one round of starts, half of them independent draws of the reference.
 
     The other half are the next ones of `likely`, places where the density is, in a fixed order:
-    `number` rounds have gone before. Without any they come from a bank of draws of the reference weighted by likelihood^beta, with
-    beta so small that many of them matter: likely and diverse. Half of those descend on the
-    tempered posterior first.
+    `number` rounds have gone before. Without any they come from a bank of draws of the reference
+    weighted by likelihood^beta, with beta so small that many of them matter: likely and diverse.
+    Half of those descend on the tempered posterior first.
     """
     reference_key, bank_key = jax.random.split(key)
     half = ROUND_STARTS // 2
@@ -98,6 +98,7 @@ def _likely_starts(
 
 
 def draw_reference(rng: np.random.Generator, target: Target, n: int) -> Float[np.ndarray, "n dim"]:
+    """Makes independent draws of the reference on the host."""
     return (target.scale * rng.standard_normal((n, target.dim))).astype(target.dtype)
 
 

@@ -1,6 +1,7 @@
 """Every number that the inference was tuned by, with what was measured or why it is so."""
 
 import dataclasses
+import math
 
 
 @dataclasses.dataclass(frozen=True)
@@ -12,7 +13,6 @@ class Settings:
 
     Attributes:
         cost: No step begins once so much has been spent, except those that an answer needs.
-        familiar_cost: The same for posteriors of images under a prior, which cost more to evaluate.
         explores: Whether a tempered population looks for modes first; if not, the answer rests on
             Gaussians at the modes and is a preview.
         islands: The number of independent groups of chains, whose scatter is the error. Eight
@@ -31,14 +31,18 @@ class Settings:
             Short ones reach the arms of a banana only by diffusion: after 128 moves they held half
             of their mass, after 32 moves of three times the length all of it.
         most_leaps: The largest number of leapfrog steps between two stops.
-        acceptance: The mean acceptance that step sizes are steered to.
+        acceptance: The mean acceptance that step sizes are steered to. With 0.75 chains reached the
+            arms of a banana half as fast as with 0.9.
         octaves: Step sizes vary by so many factors of two, downwards; most vary by less than one.
+        hot: The power of p at which half of the chains spread out before they begin. From where the
+            population ends, where a banana has no arms yet, chains took four times as long.
+        hot_rounds: The number of rounds that they do so.
         offers: The number of draws of a proposal that a chain is offered to jump to in a round.
+            They halved what bananas and heavy tails cost.
         rounds: The rounds of chains after which they are weighed; the last one is the most.
         sweep: The number of draws of the reference that descend by gradients alone in each round:
             300 starts miss a mode that attracts one in 500 once in two times, 4,096 once in 4,000.
-            They cost as much as two rounds of 64 descents at 32 dimensions. Posteriors of images do
-            without.
+            They cost as much as two rounds of 64 descents at 32 dimensions.
         search_rounds: The largest number of rounds of 64 descents.
         search_share: The share of the cost that the search may take the spending to.
         quiet_starts: The descents without a new mode of relevant mass that end the search.
@@ -62,13 +66,13 @@ class Settings:
             with fewer the fit describes its points and not the density.
         points: The largest number of points that a proposal is fitted to.
         wanted_error: The standard error of ln evidence at which the chains may end.
+        change: The change of ln evidence since the chains were weighed before, in its standard
+            errors, at which they may end: chains that still reach new places find more mass, and
+            may have come round in all places that they know.
         turns: The number of independent draws that every chain shall make, of the slowest
             coordinate: chains that have not come round have not seen the tails. With 1.5 errors
             of bananas were five times as large as stated, with 3 twice, with 6 as stated.
         least_turns: The same below which an answer is not to be trusted.
-        familiar_turns: The same as `turns` for posteriors of images under a prior: these are
-            rounder, and more would cost them twice their time at 10 dimensions.
-        least_familiar_turns: The same as `least_turns` for these.
         drift: The shift of ln p from the first to the second half of the chains, in its standard
             deviations, from which they are still on their way, if it is significant.
         drift_errors: The shift in its own standard errors from which it is significant.
@@ -79,8 +83,7 @@ class Settings:
         most_lost: The largest share of followed draws that may end in no mode.
     """
 
-    cost: float = 5e6
-    familiar_cost: float = 2e6
+    cost: float = 2e7
     explores: bool = True
     islands: int = 8
     chains: int = 32
@@ -92,13 +95,15 @@ class Settings:
     length: float = 1.6
     longest: float = 4.0
     most_leaps: int = 20
-    acceptance: float = 0.75
+    acceptance: float = 0.9
     octaves: float = 2.0
+    hot: float = 0.25
+    hot_rounds: int = 4
     offers: int = 8
-    rounds: tuple[int, ...] = (4, 8, 16, 32, 64)
+    rounds: tuple[int, ...] = (4, 8, 16, 32, 64, 128)
     sweep: int = 4096
     search_rounds: int = 48
-    search_share: float = 0.5
+    search_share: float = 0.125
     quiet_starts: int = 40
     starts_per_mode: int = 16
     starts_per_basin: int = 1
@@ -116,10 +121,9 @@ class Settings:
     points_per_component: int = 24
     points: int = 4096
     wanted_error: float = 0.1
+    change: float = 1.5
     turns: float = 6.0
-    least_turns: float = 2.5
-    familiar_turns: float = 1.5
-    least_familiar_turns: float = 1.3
+    least_turns: float = 4.0
     drift: float = 0.2
     drift_errors: float = 4.0
     probes: int = 128
@@ -129,32 +133,48 @@ class Settings:
     most_lost: float = 0.25
 
 
+_THOROUGH = Settings(
+    cost=1e8,
+    chains=128,
+    search_rounds=192,
+    worth=20000,
+    certified=262144,
+    fresh=65536,
+    wanted_error=0.03,
+    probes=448,
+)
+
 BUDGETS = {
-    "preview": Settings(cost=3e5, familiar_cost=3e5, explores=False, sweep=0, search_rounds=1),
+    "preview": Settings(cost=3e5, explores=False, sweep=0, search_rounds=1),
     "default": Settings(),
-    "thorough": Settings(
-        cost=2e7,
-        familiar_cost=2e7,
-        chains=128,
-        search_rounds=192,
-        rounds=(4, 8, 16, 32, 64),
-        worth=20000,
-        certified=262144,
-        fresh=65536,
-        familiar_turns=4.0,
-        wanted_error=0.03,
-        probes=448,
-    ),
+    "thorough": _THOROUGH,
 }
-"""How much work an answer is worth."""
+"""How much work an answer is worth, for densities of any shape."""
 
 
-def familiar(settings: Settings) -> Settings:
-    """The same policy for densities of a kind whose shapes are known: posteriors of images."""
+def _familiar(settings: Settings, cost: float, turns: float = 1.5) -> Settings:
+    """The same for densities whose shapes are known to be rounder, and which cost more.
+
+    Their chains come round sooner, and need no hot start. Modes that the population does not find
+    were not seen.
+    """
     return dataclasses.replace(
         settings,
-        cost=settings.familiar_cost,
+        cost=cost,
         sweep=0,
-        turns=settings.familiar_turns,
-        least_turns=settings.least_familiar_turns,
+        hot_rounds=0,
+        acceptance=0.75,
+        rounds=(4, 8, 16, 32, 64),
+        search_share=0.5,
+        change=math.inf,
+        turns=turns,
+        least_turns=1.3,
     )
+
+
+FAMILIAR_BUDGETS = {
+    "preview": _familiar(BUDGETS["preview"], cost=3e5),
+    "default": _familiar(BUDGETS["default"], cost=2e6),
+    "thorough": _familiar(BUDGETS["thorough"], cost=2e7, turns=4.0),
+}
+"""The same for posteriors of images under a prior."""

@@ -41,7 +41,7 @@ class _Lane(NamedTuple):
     gradient: Float[Array, " dim"]
     direction: Float[Array, " dim"]
     length: Float[Array, ""]
-    memory: optax.ScaleByLBFGSState
+    memory: optax.OptState
 
     @property
     def active(self) -> Bool[Array, ""]:
@@ -60,9 +60,9 @@ def sweep(
     rng = host_generator(key)
     starts = np.concatenate([draw_reference(rng, target, number), likely]).astype(target.dtype)
     order = rng.permutation(len(starts))
-    ends, values, gradients = in_chunks(partial(_descend, target), _CHUNK, starts[order], cores=True)
+    found, starts = state, starts[order]
+    ends, values, gradients = in_chunks(partial(_descend, target), _CHUNK, starts, cores=True)
     ends, values = ends.astype(np.float64), values.astype(np.float64)
-    found = state
     basins = _basins(ends, values, found)
     for _ in range(_ROUNDS):
         deepest = min([mode.value for mode in found.modes] + [float(values.min())])
@@ -116,12 +116,10 @@ def _descend(
 
     def towards(lane: _Lane) -> _Lane:
         """Looks from where the lane is: downhill, even if the curvatures seen say otherwise."""
-        direction, memory = method.update(lane.gradient, lane.memory, lane.point)
-        fresh, forgotten = method.update(lane.gradient, method.init(lane.point), lane.point)
-        downhill = jnp.sum(direction * lane.gradient) > 0
-        direction, memory = jax.tree.map(
-            partial(jnp.where, downhill), (direction, memory), (fresh, forgotten)
-        )
+        looked = method.update(lane.gradient, lane.memory, lane.point)
+        fresh = method.update(lane.gradient, method.init(lane.point), lane.point)
+        downhill = jnp.sum(jnp.asarray(looked[0]) * lane.gradient) > 0
+        direction, memory = jax.tree.map(partial(jnp.where, downhill), looked, fresh)
         return lane._replace(direction=direction, memory=memory, length=jnp.ones_like(lane.length))
 
     def begin(u: Float[Array, " dim"]) -> _Lane:
@@ -143,8 +141,8 @@ def _descend(
         lanes, steps = state
         return (steps < _MOST_STEPS) & jnp.any(jax.vmap(lambda lane: lane.active)(lanes))
 
-    lanes = jax.vmap(begin)(starts)
+    state = jax.vmap(begin)(starts), jnp.asarray(0)
     lanes, steps = jax.lax.while_loop(
-        more, lambda state: (jax.vmap(step)(state[0]), state[1] + 1), (lanes, 0)
+        more, lambda state: (jax.vmap(step)(state[0]), state[1] + 1), state
     )
     return lanes.point, lanes.value, jnp.full(len(starts), steps + 1)
