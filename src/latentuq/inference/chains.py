@@ -11,6 +11,7 @@ from latentuq.inference.jumps import jump
 from latentuq.inference.mixture import Defensive
 from latentuq.inference.moves import Kernel
 from latentuq.inference.population import move_all, shrunk_factor
+from latentuq.inference.proposals import fit_proposal
 from latentuq.inference.regions import Regions
 from latentuq.inference.settings import Settings
 from latentuq.inference.target import Counts, Target
@@ -75,7 +76,11 @@ def begin(
     rng, number = host_generator(key), len(regions.means)
     points = np.tile(points, (1, -(-_FEWEST_CHAINS * number // points.shape[1]), 1))
     kernel = Kernel(np.array(regions.factors), np.full(number, log_step))
-    points[:, ::2], counts = _heated(key, target, regions, points[:, ::2], kernel, settings)
+    proposals, counts = (proposal, proposal), Counts()
+    if settings.hot_rounds:
+        points[:, ::2], proposals, counts = _heated(
+            key, target, regions, points[:, ::2], kernel, settings
+        )
     islands, size, dim = points.shape
     begun = regions.of(points.reshape(-1, dim)).reshape(islands, size)
     for island in range(islands):
@@ -87,7 +92,6 @@ def begin(
             count = np.bincount(begun[island], minlength=number)
     # Until the first round the only places are those of the starts, whose density nobody asks for.
     places, values = points[:, :, None], np.zeros((islands, size, 1))
-    proposals = (proposal, proposal)
     return Chains(regions, begun, kernel, places, values, proposals=proposals), counts
 
 
@@ -98,25 +102,61 @@ def _heated(
     points: Float[np.ndarray, "islands chains dim"],
     kernel: Kernel,
     settings: Settings,
-) -> tuple[Float[np.ndarray, "islands chains dim"], Counts]:
-    """Moves chains on p^hot, so that some set out from beyond the tails and not from the middle.
+) -> tuple[Float[np.ndarray, "islands chains dim"], tuple[Defensive, Defensive], Counts]:
+    """Lets chains spread on p^hot, so that some set out from beyond the tails.
 
-    The reference has no part in it: what lies beyond it would be out of reach.
+    The reference has no part in it: what lies beyond it would be out of reach. They stop when ln p
+    has fallen as far as that of a Gaussian would, because p^hot of heavy tails has no integral.
+
+    Returns:
+        The chains, what each half of the islands may jump to, and the evaluations.
     """
     begun, spent = regions.of(points.reshape(-1, target.dim)).reshape(points.shape[:2]), Counts()
-    for number in range(settings.hot_rounds):
+    rng, seen, levels = host_generator(key), [], []
+    lowest = 0.5 * target.dim * (1 / settings.hot - 1)
+    proposals = None
+    while len(levels) < settings.hot_rounds and (not levels or levels[0] - levels[-1] < lowest):
+        move_key, *jump_keys = jax.random.split(jax.random.fold_in(key, len(levels)), 3)
+        powers = (settings.hot, 0.0)
         visited, kernel, counts = move_all(
-            jax.random.fold_in(key, number),
-            target,
-            (settings.hot, 0.0),
-            points,
-            begun,
-            kernel,
-            settings,
-            settings.longest,
+            move_key, target, powers, points, begun, kernel, settings, settings.longest
         )
-        points, spent = visited.points[:, :, -1], spent + counts
-    return points, spent
+        seen.append(visited.points)
+        levels.append(float(np.median(visited.log_densities)))
+        settled = np.concatenate(seen[len(seen) // 2 :], axis=2)
+        proposals = tuple(
+            fit_proposal(
+                rng, target, settled[1 - half :: 2].reshape(-1, target.dim), regions, settings
+            )
+            for half in (0, 1)
+        )
+        points, values = visited.points[:, :, -1], visited.log_densities[:, :, -1]
+        spent += counts + _jump(
+            jump_keys, target, proposals, regions, begun, points, values, settings, settings.hot
+        )
+    return points, proposals, spent
+
+
+def _jump(
+    keys, target, proposals, regions, begun, points, log_densities, settings, power=1.0
+) -> Counts:
+    """Lets chains jump, each half of the islands to its own proposal; changes the arrays."""
+    spent = Counts()
+    for half, proposal in enumerate(proposals):
+        mine = np.s_[half::2]
+        points[mine], log_densities[mine], counts = jump(
+            keys[half],
+            target,
+            proposal,
+            regions,
+            begun[mine],
+            points[mine],
+            log_densities[mine],
+            settings.offers,
+            power,
+        )
+        spent += counts
+    return spent
 
 
 def advance(
@@ -136,19 +176,12 @@ def advance(
         chains.reach,
     )
     points, log_densities = visited
-    for half, proposal in enumerate(chains.proposals or ()):
-        last = np.s_[half::2, :, -1]
-        jumped, values, more = jump(
-            jax.random.fold_in(key, half),
-            target,
-            proposal,
-            chains.regions,
-            chains.begun[half::2],
-            points[last],
-            log_densities[last],
-            settings.offers,
+    if chains.proposals is not None:
+        keys = jax.random.split(jax.random.fold_in(key, 1))
+        last = points[:, :, -1], log_densities[:, :, -1]
+        counts += _jump(
+            keys, target, chains.proposals, chains.regions, chains.begun, *last, settings
         )
-        points[last], log_densities[last], counts = jumped, values, counts + more
     if chains.rounds:
         points = np.concatenate([chains.points, points], axis=2)
         log_densities = np.concatenate([chains.log_densities, log_densities], axis=2)
@@ -196,19 +229,29 @@ def efficiencies(chains: Chains) -> Float[np.ndarray, " statistics"]:
     """Estimates how many independent draws each settled draw of the chains is worth.
 
     The means of chains of n draws vary as much as those of n times the efficiency independent ones,
-    for ln p and for every coordinate, each apart from its mean in the region where the draw is:
-    which regions a chain visits does not matter. A chain that stays where it began makes one draw.
+    for ln p, for every coordinate and for its square, which tells more of the tails. Each is taken
+    apart from its mean in the region where the draw is: which regions a chain visits does not
+    matter. A chain that stays where it began makes one draw.
     """
     settled = chains.settled
     dim, stops = settled.points.shape[-1], settled.points.shape[2]
     seen = np.concatenate([settled.points, settled.log_densities[..., None]], axis=-1)
     seen = seen[settled.sound].reshape(-1, dim + 1).astype(np.float64)
     if len(seen) < 2 * stops:
-        return np.full(dim + 1, 1 / stops)
+        return np.full(2 * dim + 1, 1 / stops)
     regions = chains.regions.of(seen[:, :dim])
-    for region in np.unique(regions):
-        seen[regions == region] -= np.mean(seen[regions == region], axis=0)
-    by_chain = seen.reshape(-1, stops, dim + 1)
+    seen = np.concatenate(
+        [_apart(seen, regions), _apart(_apart(seen, regions)[:, :dim] ** 2, regions)], axis=1
+    )
+    by_chain = seen.reshape(-1, stops, 2 * dim + 1)
     inside = np.var(by_chain, axis=(0, 1))
     between = np.var(np.mean(by_chain, axis=1), axis=0, ddof=1)
     return np.clip(inside / np.maximum(between * stops, 1e-30), 1 / stops, 1.0)
+
+
+def _apart(seen, regions):
+    """Takes the mean of each region off what was seen there."""
+    seen = seen.copy()
+    for region in np.unique(regions):
+        seen[regions == region] -= np.mean(seen[regions == region], axis=0)
+    return seen

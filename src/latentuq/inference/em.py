@@ -7,8 +7,8 @@ from jaxtyping import Array, Bool, Float
 
 from latentuq.inference.mixture import Mixture
 
-# The number of points per dimension that the pooled shape counts for in each component's shape.
-_PSEUDO_POINTS = 1.0
+# A component with fewer points than this for each dimension borrows from the pooled shape.
+_ENOUGH_POINTS = 8.0
 
 
 def fit_mixture(
@@ -19,9 +19,9 @@ def fit_mixture(
 ) -> Mixture:
     """Maximises the likelihood of points, from a given mixture on.
 
-    The scale matrix of each component is shrunk towards their mean, the more the fewer points it
-    has, which keeps every component as wide as a typical one: an importance proposal may be too
-    wide, never too narrow. Degrees of freedom stay as they are.
+    The scale matrix of a component that has few points is shrunk towards the mean of all. One that
+    has enough keeps its own: the mean is far too wide for a thin arm that turns. Degrees of freedom
+    stay as they are.
 
     Args:
         points: The points, which have equal weights.
@@ -32,7 +32,7 @@ def fit_mixture(
     n, dim = points.shape
     counted = jnp.ones(n, bool) if counted is None else counted
     n, columns = jnp.sum(counted), points.T
-    nu, pseudo = start.degrees, _PSEUDO_POINTS * dim
+    nu = start.degrees
 
     def iterate(mixture: Mixture, _):
         log_terms, distances = mixture.component_terms(points)
@@ -54,7 +54,9 @@ def fit_mixture(
         shifts = sums / jnp.maximum(totals, 1e-6)[:, None]
         scatter -= totals[:, None, None] * shifts[:, :, None] * shifts[:, None, :]
         pooled = jnp.sum(scatter, axis=0) / n
-        scales = (scatter + pseudo * pooled) / (counts + pseudo)[:, None, None]
+        pseudo = dim * jnp.clip(1 - counts / (_ENOUGH_POINTS * dim), 0, 1)
+        scales = scatter + pseudo[:, None, None] * pooled
+        scales /= jnp.maximum(counts + pseudo, 1e-6)[:, None, None]
         jitter = 1e-6 * jnp.diag(jnp.diagonal(pooled))
         factors = jnp.linalg.cholesky(scales + jitter)
         usable = (counts > 1e-3) & jnp.all(jnp.isfinite(factors), axis=(1, 2))

@@ -20,12 +20,12 @@ from latentuq.inference.mixture import Defensive
 from latentuq.inference.modes import Probes, SearchState, empty_search
 from latentuq.inference.policy import Info, Step, decide
 from latentuq.inference.population import Population, explore
-from latentuq.inference.proposals import weigh_chains
 from latentuq.inference.result import Inference, Progress
 from latentuq.inference.search import ROUND_STARTS, is_settled, probe, relevant_modes, search
 from latentuq.inference.settings import BUDGETS, FAMILIAR_BUDGETS, Settings
 from latentuq.inference.sweep import sweep
 from latentuq.inference.target import CHUNK, Counts, Target, may_wait
+from latentuq.inference.weighing import weigh_chains
 
 
 class State(NamedTuple):
@@ -51,6 +51,7 @@ class State(NamedTuple):
     chains: Chains | None = None
     proposal: Defensive | None = None
     draws: WeightedDraws | None = None
+    evidences: tuple[tuple[int, float, float], ...] = ()
     probes: Probes | None = None
 
     @property
@@ -206,23 +207,27 @@ def _weigh(
 ) -> tuple[State, Info]:
     chains = state.chains
     assert chains is not None
-    weighed = weigh_chains(key, target, chains, settings)
+    again = info.weighed == info.rounds
+    fresh = min(4 * info.fresh, settings.most_fresh) if again else settings.fresh
+    weighed = weigh_chains(key, target, chains, fresh, settings)
     shift, shift_errors = drift(chains)
     turns = float(np.min(efficiencies(chains))) * chains.settled.points.shape[2]
     reach = min(2 * chains.reach, settings.longest) if turns < settings.turns else chains.reach
     measured = _measured(weighed.draws)
+    evidence = float(weighed.draws.log_evidence), measured["error"]
     change = np.inf
-    if info.weighed:
-        assert state.draws is not None
-        gap = float(weighed.draws.log_evidence) - float(state.draws.log_evidence)
-        change = abs(gap) / float(np.hypot(measured["error"], info.error))
+    for rounds, before, error in state.evidences:
+        if 2 * rounds <= info.rounds:
+            change = abs(evidence[0] - before) / float(np.hypot(evidence[1], error))
     state = state._replace(
         chains=chains._replace(reach=reach, proposals=weighed.proposals),
         draws=weighed.draws,
+        evidences=(*state.evidences, (info.rounds, *evidence)),
         counts=state.counts + weighed.counts,
     )
     return state, info._replace(
         weighed=info.rounds,
+        fresh=fresh,
         change=change,
         turns=turns,
         shift=shift,

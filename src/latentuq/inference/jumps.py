@@ -25,10 +25,11 @@ def jump(
     points: Float[np.ndarray, "islands chains dim"],
     log_densities: Float[np.ndarray, "islands chains"],
     offers: int,
+    power: float = 1.0,
 ) -> tuple[Float[np.ndarray, "islands chains dim"], Float[np.ndarray, "islands chains"], Counts]:
     """Offers the chains draws of a proposal, on average so many to each, and lets them jump there.
 
-    A chain jumps inside the region of its kernel alone, so that its kernel suits it afterwards. The
+    The chains are on a power of the density, if that is not 1. A chain jumps inside the region of its kernel alone, so that its kernel suits it afterwards. The
     draws in a region are divided among its chains, each of which is offered one after the other.
 
     Returns:
@@ -38,8 +39,8 @@ def jump(
     points, log_densities = points.reshape(len(begun), -1).copy(), log_densities.ravel().copy()
     fresh = np.asarray(draw(key, proposal, offers * len(points)))
     values = log_densities_at(target.log_density, fresh)
-    gains = _gains(values, log_densities_at(proposal.log_prob, fresh))
-    here = _gains(log_densities, log_densities_at(proposal.log_prob, points))
+    gains = _gains(power * values, log_densities_at(proposal.log_prob, fresh))
+    here = _gains(power * log_densities, log_densities_at(proposal.log_prob, points))
     at_home = regions.of(points) == begun
     for chains, offered in _offers(rng, begun, at_home, regions.of(fresh)):
         odds = gains[offered] - here[chains]

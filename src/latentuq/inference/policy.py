@@ -37,6 +37,7 @@ class Info(NamedTuple):
         khat: The shape of the tail of their weights.
         rounds: The rounds of the chains.
         weighed: The rounds after which they were weighed last.
+        fresh: The draws of proposals that they were weighed against then.
         error: The standard error of ln evidence.
         ess: The effective number of draws.
         change: How far ln evidence has changed since the chains were weighed before, in its
@@ -59,6 +60,7 @@ class Info(NamedTuple):
     khat: float = math.inf
     rounds: int = 0
     weighed: int = 0
+    fresh: int = 0
     error: float = math.inf
     ess: float = 0.0
     change: float = math.inf
@@ -90,8 +92,13 @@ def decide(info: Info, settings: Settings) -> Step:
         return Step.MOVE
     if info.weighed < info.rounds and (info.rounds in settings.rounds or not affordable):
         return Step.WEIGH
-    if info.weighed == info.rounds and (_is_good(info, settings) or not affordable):
+    if info.weighed == info.rounds and not affordable:
         return _last(info)
+    if info.weighed == info.rounds and _have_come_round(info, settings):
+        if info.error <= settings.wanted_error:
+            return _last(info)
+        if info.fresh < settings.most_fresh:  # Draws of proposals cost far less than chains.
+            return Step.WEIGH
     return _last(info) if info.rounds >= settings.rounds[-1] else Step.MOVE
 
 
@@ -103,10 +110,10 @@ def _gaussians_suffice(info: Info, settings: Settings) -> bool:
     return info.khat < settings.gaussian_khat and info.ess > settings.fewest_draws
 
 
-def _is_good(info: Info, settings: Settings) -> bool:
-    come_round = info.turns >= settings.turns and has_arrived(info, settings)
-    same = info.change <= settings.change
-    return come_round and same and info.error <= settings.wanted_error
+def _have_come_round(info: Info, settings: Settings) -> bool:
+    """Says whether the chains have, and nothing that they had not seen was found since."""
+    complete = info.change <= settings.change or info.khat < settings.covering_khat
+    return info.turns >= settings.turns and has_arrived(info, settings) and complete
 
 
 def has_arrived(info: Info, settings: Settings) -> bool:

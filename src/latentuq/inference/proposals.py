@@ -1,121 +1,23 @@
-"""Weighing chains: proposals are fitted to half of the islands and bridged to the other half."""
-
-from typing import NamedTuple
+"""Proposals for chains: mixtures of Student-t components that are fitted to points."""
 
 import equinox as eqx
-import jax
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float
 
 from latentuq.core.arrays import to_device
 from latentuq.core.batches import padded
-from latentuq.core.randomness import host_generator
-from latentuq.inference.bridge import Seen, bridge
-from latentuq.inference.chains import Chains, efficiencies
 from latentuq.inference.em import fit_mixture
-from latentuq.inference.importance import (
-    WeightedDraws,
-    draw,
-    log_ratios,
-    pareto_khat,
-    systematic_index,
-    weighted_draws,
-)
 from latentuq.inference.mixture import Defensive, Mixture
 from latentuq.inference.population import shrunk_factor
 from latentuq.inference.regions import Regions
 from latentuq.inference.settings import Settings
-from latentuq.inference.target import Counts, Target, log_densities_at
+from latentuq.inference.target import Target
 
 _DEGREES = 10.0
 _ITERATIONS = 20
 
 
-class Weighed(NamedTuple):
-    """Chains that have been weighed.
-
-    Attributes:
-        draws: The draws of chains and proposals with their weights.
-        proposals: The proposal of each half of the islands, which was fitted to the other half.
-        counts: The evaluations.
-    """
-
-    draws: WeightedDraws
-    proposals: tuple[Defensive, Defensive]
-    counts: Counts
-
-
-def weigh_chains(
-    key: Key[Array, ""], target: Target, chains: Chains, settings: Settings
-) -> Weighed:
-    """Bridges each half of the islands to a proposal that is fitted to the other half."""
-    settled, rng = chains.settled, host_generator(key)
-    islands, size, stops, dim = settled.points.shape
-    each = settings.fresh // islands
-    number = islands * size
-    first, second = (
-        _fit(
-            rng,
-            target,
-            settled.points[1 - half :: 2].reshape(-1, dim),
-            chains.regions,
-            settings,
-        )
-        for half in (0, 1)
-    )
-    parts: list[tuple[np.ndarray, ...]] = []
-    for half, proposal in enumerate((first, second)):
-        mine = np.arange(half, islands, 2)
-        fresh = np.asarray(draw(jax.random.fold_in(key, half), proposal, each * len(mine)))
-        values = log_densities_at(target.log_density, fresh)
-        chained = settled.points[half::2].reshape(-1, dim).astype(fresh.dtype)
-        points = np.concatenate([fresh, chained])
-        densities = np.concatenate([values, settled.log_densities[half::2].ravel()])
-        where = np.concatenate([np.repeat(mine, each), np.repeat(mine, size * stops)])
-        # Chains are the first sources, and draws of proposals those after them.
-        drawn = number + half * len(fresh) + np.arange(len(fresh))
-        moved = np.repeat(half * len(mine) * size + np.arange(len(mine) * size), stops)
-        parts.append(
-            (
-                points,
-                densities.astype(np.float64),
-                log_densities_at(proposal.log_prob, points).astype(np.float64),
-                where,
-                np.concatenate([drawn, moved]),
-                chains.regions.of(points.astype(np.float64)),
-                np.arange(len(points)) >= len(fresh),
-            )
-        )
-    seen = Seen(*(np.concatenate(part) for part in zip(*parts, strict=True)))
-    counts = Counts(forwards=each * islands)
-    draws = _weighted(seen, islands, float(np.median(efficiencies(chains))))
-    jumps = []
-    for half in (0, 1):
-        others = np.flatnonzero(seen.islands % 2 != half)
-        chosen = others[systematic_index(rng, draws.log_weights[others], settings.points)]
-        jumps.append(_fit(rng, target, seen.points[chosen], chains.regions, settings))
-    return Weighed(draws, tuple(jumps), counts)
-
-
-def _weighted(seen: Seen, islands: int, worth: float) -> WeightedDraws:
-    found = bridge(seen, islands, worth)
-    log_weights = found.log_weights - (found.log_evidence if found.ess else 0)
-    with np.errstate(invalid="ignore"):
-        # The density that all draws together come from, for whoever reweights them.
-        log_mixture = seen.log_densities - found.log_weights - np.log(len(log_weights))
-    numbers = (
-        log_weights,
-        seen.log_densities,
-        log_mixture,
-        found.log_evidence,
-        found.error,
-        pareto_khat(log_ratios(seen.log_densities, seen.log_proposals)[~seen.chained]),
-        found.ess,
-    )
-    return weighted_draws(seen.points, numbers, seen.islands, seen.sources)
-
-
-def _fit(
+def fit_proposal(
     rng: np.random.Generator,
     target: Target,
     points: Float[np.ndarray, "n dim"],
@@ -133,7 +35,8 @@ def _fit(
     if len(points) > settings.points:
         points = points[rng.choice(len(points), settings.points, replace=False)]
     gaps = points - points.mean(axis=0, dtype=np.float64)
-    factor = shrunk_factor(gaps.T @ gaps / len(points), len(points) / 4)
+    # As small as a part of the whole: from larger shapes the components hardly move apart.
+    factor = shrunk_factor(gaps.T @ gaps / len(points), len(points) / 4) * number ** (-1 / dim)
     seeds = points[rng.choice(len(points), size, replace=False)]
     means, factors = seeds.astype(np.float64), np.tile(factor, (size, 1, 1))
     if known > 1:

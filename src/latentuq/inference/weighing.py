@@ -1,0 +1,116 @@
+"""Weighing chains: proposals are fitted to half of the islands and bridged to the other half."""
+
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float, Key
+
+from latentuq.core.randomness import host_generator
+from latentuq.inference.bridge import Seen, bridge
+from latentuq.inference.chains import Chains, efficiencies
+from latentuq.inference.importance import (
+    WeightedDraws,
+    draw,
+    log_ratios,
+    pareto_khat,
+    systematic_index,
+    weighted_draws,
+)
+from latentuq.inference.mixture import Defensive
+from latentuq.inference.proposals import fit_proposal
+from latentuq.inference.settings import Settings
+from latentuq.inference.target import Counts, Target, log_densities_at
+
+# The lightest draws are dropped as far as they hold less than this share of the mass together; a
+# multiple of so many is kept, so that little is compiled twice.
+_NEGLIGIBLE, _KEPT = 1e-4, 4096
+
+
+class Weighed(NamedTuple):
+    """Chains that have been weighed.
+
+    Attributes:
+        draws: The draws of chains and proposals with their weights.
+        proposals: The proposal of each half of the islands, which was fitted to the other half.
+        counts: The evaluations.
+    """
+
+    draws: WeightedDraws
+    proposals: tuple[Defensive, Defensive]
+    counts: Counts
+
+
+def weigh_chains(
+    key: Key[Array, ""], target: Target, chains: Chains, fresh: int, settings: Settings
+) -> Weighed:
+    """Bridges each half of the islands to draws of a proposal that is fitted to the other half.
+
+    The weighted draws of each half tell the other where to jump to.
+    """
+    points, rng = chains.settled.points, host_generator(key)
+
+    def fit(points: Float[np.ndarray, "n dim"]) -> Defensive:
+        return fit_proposal(rng, target, points, chains.regions, settings)
+
+    parts = []
+    for half in (0, 1):
+        proposal = fit(points[1 - half :: 2].reshape(-1, target.dim))
+        parts.append(
+            _see(jax.random.fold_in(key, half), target, chains, half, proposal, fresh // 2)
+        )
+    # No source is in both halves.
+    parts[1] = parts[1]._replace(sources=parts[1].sources + np.max(parts[0].sources) + 1)
+    seen = Seen(*(np.concatenate(part) for part in zip(*parts, strict=True)))
+    efficiency = float(np.median(efficiencies(chains)))
+    draws = _weighted(seen, len(points), efficiency)
+    others = [np.flatnonzero(draws.islands % 2 != half) for half in (0, 1)]
+    chosen = [
+        each[systematic_index(rng, draws.log_weights[each], settings.points)] for each in others
+    ]
+    jumps = fit(draws.draws[chosen[0]]), fit(draws.draws[chosen[1]])
+    return Weighed(draws, jumps, Counts(forwards=fresh))
+
+
+def _see(
+    key: Key[Array, ""], target: Target, chains: Chains, half: int, proposal: Defensive, fresh: int
+) -> Seen:
+    """Joins the settled chains of one half of the islands with draws of their proposal."""
+    settled, islands = chains.settled, np.arange(half, len(chains.begun), 2)
+    moved, values = settled.points[half::2], settled.log_densities[half::2].ravel()
+    _, size, stops, dim = moved.shape
+    drawn = np.asarray(draw(key, proposal, fresh))
+    points = np.concatenate([drawn, moved.reshape(-1, dim).astype(drawn.dtype)])
+    values = np.concatenate([log_densities_at(target.log_density, drawn), values])
+    chain = np.arange(len(islands) * size)
+    return Seen(
+        points,
+        values.astype(np.float64),
+        log_densities_at(proposal.log_prob, points).astype(np.float64),
+        np.concatenate([np.resize(islands, fresh), np.repeat(islands, size * stops)]),
+        np.concatenate([len(chain) + np.arange(fresh), np.repeat(chain, stops)]),
+        chains.regions.of(points.astype(np.float64)),
+        np.arange(len(points)) >= fresh,
+    )
+
+
+def _weighted(seen: Seen, islands: int, efficiency: float) -> WeightedDraws:
+    """Weighs all draws, and keeps those that have some weight."""
+    found = bridge(seen, islands, efficiency)
+    with np.errstate(invalid="ignore"):
+        # The density that all draws together come from, for whoever reweights them.
+        log_mixture = seen.log_densities - found.log_weights - np.log(len(seen.points))
+    order = np.argsort(found.log_weights)
+    light = np.cumsum(np.exp(found.log_weights[order] - found.log_evidence)) < _NEGLIGIBLE
+    number = -(-np.count_nonzero(~light) // _KEPT) * _KEPT if found.ess else _KEPT
+    kept = np.sort(order[-number:])
+    numbers = (
+        found.log_weights[kept] - (found.log_evidence if found.ess else 0),
+        seen.log_densities[kept],
+        log_mixture[kept],
+        found.log_evidence,
+        found.error,
+        pareto_khat(log_ratios(seen.log_densities, seen.log_proposals)[~seen.chained]),
+        found.ess,
+    )
+    return weighted_draws(seen.points[kept], numbers, seen.islands[kept], seen.sources[kept])
