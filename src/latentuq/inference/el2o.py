@@ -238,7 +238,8 @@ def spread_normal_draws(
     normals = normal_draws(key, (-(-count // dim), dim, dim), dtype)
     # With the signs of R's diagonal moved into Q, Q is uniform over rotations and independent of
     # the lengths of the columns it came from, which therefore serve as its radii.
-    Q, R = jnp.linalg.qr(normals)
+    # One block after the other: see `cores` on batches of decompositions.
+    Q, R = jax.lax.map(jnp.linalg.qr, normals)
     signs = jnp.where(jnp.diagonal(R, axis1=1, axis2=2) < 0, -1, 1)
     columns = Q * (signs * jnp.linalg.norm(normals, axis=1))[:, None, :]
     draws = columns.swapaxes(1, 2).reshape(-1, dim)[:count]

@@ -15,6 +15,9 @@ from latentuq.inference.target import Target
 
 _DEGREES = 10.0
 _ITERATIONS = 20
+# With more regions than points are enough for, a mixture is padded to one of these sizes, so that
+# little is compiled twice.
+_SIZES = (8, 16, 32, 64)
 
 
 def fit_proposal(
@@ -31,7 +34,7 @@ def fit_proposal(
     dim, dtype, known = target.dim, target.dtype, len(regions.means)
     number = settings.points // (settings.points_per_component * dim)
     number = int(np.clip(number, 1, settings.components))
-    size = number if known <= number else max(known, settings.most_modes)
+    size = next((size for size in (number, *_SIZES) if size >= known), known)
     if len(points) > settings.points:
         points = points[rng.choice(len(points), settings.points, replace=False)]
     gaps = points - points.mean(axis=0, dtype=np.float64)
