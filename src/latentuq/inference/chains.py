@@ -11,9 +11,9 @@ from latentuq.inference.jumps import jump
 from latentuq.inference.mixture import Defensive
 from latentuq.inference.moves import Kernel
 from latentuq.inference.population import move_all, shrunk_factor
-from latentuq.inference.proposals import fit_proposal
 from latentuq.inference.regions import Regions
 from latentuq.inference.settings import Settings
+from latentuq.inference.spreading import spread
 from latentuq.inference.target import Counts, Target
 
 # A region has at least so many chains in each island.
@@ -29,11 +29,11 @@ class Chains(NamedTuple):
         kernel: How the chains of each region move.
         points: The places of every round, the last one at the end.
         log_densities: The values of ln p there.
+        proposals: What the chains of each half of the islands may jump to, fitted without them.
         rounds: The number of rounds.
         reach: The length of moves, in that of the settings; chains that do not come round get
             longer ones.
-        proposals: What the chains of each half of the islands may jump to, fitted without them;
-            none if they shall not jump.
+        burn_in: The share of their places that does not count.
     """
 
     regions: Regions
@@ -41,16 +41,17 @@ class Chains(NamedTuple):
     kernel: Kernel
     points: Float[np.ndarray, "islands chains stops dim"]
     log_densities: Float[np.ndarray, "islands chains stops"]
+    proposals: tuple[Defensive, Defensive]
     rounds: int = 0
     reach: float = 1.0
-    proposals: tuple[Defensive, Defensive] | None = None
+    burn_in: float = 0.5
 
     @property
     def settled(self) -> "Chains":
-        """The second half of what the chains have seen, which is what they stand for."""
-        half = self.points.shape[2] // 2
+        """What the chains have seen since they forgot where they began: what they stand for."""
+        first = int(self.burn_in * self.points.shape[2])
         return self._replace(
-            points=self.points[:, :, half:], log_densities=self.log_densities[:, :, half:]
+            points=self.points[:, :, first:], log_densities=self.log_densities[:, :, first:]
         )
 
     @property
@@ -78,7 +79,7 @@ def begin(
     kernel = Kernel(np.array(regions.factors), np.full(number, log_step))
     proposals, counts = (proposal, proposal), Counts()
     if settings.hot_rounds:
-        points[:, ::2], proposals, counts = _heated(
+        points[:, ::2], proposals, counts = spread(
             key, target, regions, points[:, ::2], kernel, settings
         )
     islands, size, dim = points.shape
@@ -92,71 +93,8 @@ def begin(
             count = np.bincount(begun[island], minlength=number)
     # Until the first round the only places are those of the starts, whose density nobody asks for.
     places, values = points[:, :, None], np.zeros((islands, size, 1))
-    return Chains(regions, begun, kernel, places, values, proposals=proposals), counts
-
-
-def _heated(
-    key: Key[Array, ""],
-    target: Target,
-    regions: Regions,
-    points: Float[np.ndarray, "islands chains dim"],
-    kernel: Kernel,
-    settings: Settings,
-) -> tuple[Float[np.ndarray, "islands chains dim"], tuple[Defensive, Defensive], Counts]:
-    """Lets chains spread on p^hot, so that some set out from beyond the tails.
-
-    The reference has no part in it: what lies beyond it would be out of reach. They stop when ln p
-    has fallen as far as that of a Gaussian would, because p^hot of heavy tails has no integral.
-
-    Returns:
-        The chains, what each half of the islands may jump to, and the evaluations.
-    """
-    begun, spent = regions.of(points.reshape(-1, target.dim)).reshape(points.shape[:2]), Counts()
-    rng, seen, levels = host_generator(key), [], []
-    lowest = 0.5 * target.dim * (1 / settings.hot - 1)
-    proposals = None
-    while len(levels) < settings.hot_rounds and (not levels or levels[0] - levels[-1] < lowest):
-        move_key, *jump_keys = jax.random.split(jax.random.fold_in(key, len(levels)), 3)
-        powers = (settings.hot, 0.0)
-        visited, kernel, counts = move_all(
-            move_key, target, powers, points, begun, kernel, settings, settings.longest
-        )
-        seen.append(visited.points)
-        levels.append(float(np.median(visited.log_densities)))
-        settled = np.concatenate(seen[len(seen) // 2 :], axis=2)
-        proposals = tuple(
-            fit_proposal(
-                rng, target, settled[1 - half :: 2].reshape(-1, target.dim), regions, settings
-            )
-            for half in (0, 1)
-        )
-        points, values = visited.points[:, :, -1], visited.log_densities[:, :, -1]
-        spent += counts + _jump(
-            jump_keys, target, proposals, regions, begun, points, values, settings, settings.hot
-        )
-    return points, proposals, spent
-
-
-def _jump(
-    keys, target, proposals, regions, begun, points, log_densities, settings, power=1.0
-) -> Counts:
-    """Lets chains jump, each half of the islands to its own proposal; changes the arrays."""
-    spent = Counts()
-    for half, proposal in enumerate(proposals):
-        mine = np.s_[half::2]
-        points[mine], log_densities[mine], counts = jump(
-            keys[half],
-            target,
-            proposal,
-            regions,
-            begun[mine],
-            points[mine],
-            log_densities[mine],
-            settings.offers,
-            power,
-        )
-        spent += counts
-    return spent
+    chains = Chains(regions, begun, kernel, places, values, proposals, burn_in=settings.burn_in)
+    return chains, counts
 
 
 def advance(
@@ -176,19 +114,23 @@ def advance(
         chains.reach,
     )
     points, log_densities = visited
-    if chains.proposals is not None:
-        keys = jax.random.split(jax.random.fold_in(key, 1))
-        last = points[:, :, -1], log_densities[:, :, -1]
-        counts += _jump(
-            keys, target, chains.proposals, chains.regions, chains.begun, *last, settings
-        )
+    points[:, :, -1], log_densities[:, :, -1], jumps = jump(
+        jax.random.fold_in(key, 1),
+        target,
+        chains.proposals,
+        chains.regions,
+        chains.begun,
+        points[:, :, -1],
+        log_densities[:, :, -1],
+        settings.offers,
+    )
     if chains.rounds:
         points = np.concatenate([chains.points, points], axis=2)
         log_densities = np.concatenate([chains.log_densities, log_densities], axis=2)
     chains = chains._replace(
         kernel=kernel, points=points, log_densities=log_densities, rounds=chains.rounds + 1
     )
-    return chains, counts
+    return chains, counts + jumps
 
 
 def _learned(chains: Chains) -> Kernel:
@@ -240,18 +182,19 @@ def efficiencies(chains: Chains) -> Float[np.ndarray, " statistics"]:
     if len(seen) < 2 * stops:
         return np.full(2 * dim + 1, 1 / stops)
     regions = chains.regions.of(seen[:, :dim])
-    seen = np.concatenate(
-        [_apart(seen, regions), _apart(_apart(seen, regions)[:, :dim] ** 2, regions)], axis=1
-    )
+    seen = _centred(seen, regions)
+    seen = np.concatenate([seen, _centred(seen[:, :dim] ** 2, regions)], axis=1)
     by_chain = seen.reshape(-1, stops, 2 * dim + 1)
     inside = np.var(by_chain, axis=(0, 1))
     between = np.var(np.mean(by_chain, axis=1), axis=0, ddof=1)
     return np.clip(inside / np.maximum(between * stops, 1e-30), 1 / stops, 1.0)
 
 
-def _apart(seen, regions):
-    """Takes the mean of each region off what was seen there."""
-    seen = seen.copy()
+def _centred(
+    values: Float[np.ndarray, "n statistics"], regions: Int[np.ndarray, " n"]
+) -> Float[np.ndarray, "n statistics"]:
+    """Takes the mean of its region off each value."""
+    centred = values.copy()
     for region in np.unique(regions):
-        seen[regions == region] -= np.mean(seen[regions == region], axis=0)
-    return seen
+        centred[regions == region] -= np.mean(values[regions == region], axis=0)
+    return centred

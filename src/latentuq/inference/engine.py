@@ -40,6 +40,7 @@ class State(NamedTuple):
         chains: The chains on the density.
         proposal: The mixture of the Gaussians.
         draws: The latest draws with their weights.
+        evidences: The rounds after which chains were weighed, with ln evidence and its error.
         probes: Posterior draws that have been followed to their modes.
     """
 

@@ -6,6 +6,7 @@ arms or tails lie between. Where it does not, jumps are refused and the chain is
 
 from collections.abc import Iterator
 
+import jax
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
@@ -19,7 +20,7 @@ from latentuq.inference.target import Counts, Target, log_densities_at
 def jump(
     key: Key[Array, ""],
     target: Target,
-    proposal: Defensive,
+    proposals: tuple[Defensive, Defensive],
     regions: Regions,
     begun: Int[np.ndarray, "islands chains"],
     points: Float[np.ndarray, "islands chains dim"],
@@ -27,16 +28,47 @@ def jump(
     offers: int,
     power: float = 1.0,
 ) -> tuple[Float[np.ndarray, "islands chains dim"], Float[np.ndarray, "islands chains"], Counts]:
-    """Offers the chains draws of a proposal, on average so many to each, and lets them jump there.
+    """Offers the chains draws of proposals, on average so many to each, and lets them jump there.
 
-    The chains are on a power of the density, if that is not 1. A chain jumps inside the region of its kernel alone, so that its kernel suits it afterwards. The
-    draws in a region are divided among its chains, each of which is offered one after the other.
+    The chains are on p^power, and each half of the islands has a proposal of its own. A chain jumps
+    inside the region of its kernel alone, so that its kernel suits it afterwards. The draws in a
+    region are divided among its chains, each of which is offered one after the other.
 
     Returns:
         Where the chains are afterwards, the values of ln p there, and the evaluations.
     """
-    rng, shape, begun = host_generator(key), points.shape, begun.ravel()
-    points, log_densities = points.reshape(len(begun), -1).copy(), log_densities.ravel().copy()
+    points, log_densities = points.copy(), log_densities.copy()
+    for half, proposal in enumerate(proposals):
+        half_key, mine = jax.random.fold_in(key, half), np.s_[half::2]
+        number = begun[mine].size
+        there, values = _jump_half(
+            half_key,
+            target,
+            proposal,
+            regions,
+            begun[mine].ravel(),
+            points[mine].reshape(number, -1),
+            log_densities[mine].ravel(),
+            offers,
+            power,
+        )
+        points[mine] = there.reshape(points[mine].shape)
+        log_densities[mine] = values.reshape(log_densities[mine].shape)
+    return points, log_densities, Counts(forwards=offers * begun.size)
+
+
+def _jump_half(
+    key: Key[Array, ""],
+    target: Target,
+    proposal: Defensive,
+    regions: Regions,
+    begun: Int[np.ndarray, " chains"],
+    points: Float[np.ndarray, "chains dim"],
+    log_densities: Float[np.ndarray, " chains"],
+    offers: int,
+    power: float,
+) -> tuple[Float[np.ndarray, "chains dim"], Float[np.ndarray, " chains"]]:
+    rng, points, log_densities = host_generator(key), points.copy(), log_densities.copy()
     fresh = np.asarray(draw(key, proposal, offers * len(points)))
     values = log_densities_at(target.log_density, fresh)
     gains = _gains(power * values, log_densities_at(proposal.log_prob, fresh))
@@ -48,8 +80,7 @@ def jump(
         chains, offered = chains[taken], offered[taken]
         points[chains], log_densities[chains] = fresh[offered], values[offered]
         here[chains] = gains[offered]
-    counts = Counts(forwards=len(fresh))
-    return points.reshape(shape), log_densities.reshape(shape[:2]), counts
+    return points, log_densities
 
 
 def _gains(

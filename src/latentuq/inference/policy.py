@@ -40,8 +40,7 @@ class Info(NamedTuple):
         fresh: The draws of proposals that they were weighed against then.
         error: The standard error of ln evidence.
         ess: The effective number of draws.
-        change: How far ln evidence has changed since the chains were weighed before, in its
-            standard errors.
+        change: How far ln evidence has changed since half as many rounds, in standard errors.
         turns: The number of independent draws that a chain has made, of the slowest coordinate.
         shift: How far ln p has shifted along the chains, in its standard deviations.
         shift_errors: The same in standard errors.

@@ -20,7 +20,19 @@ _ITERATIONS = 20
 _SIZES = (8, 16, 32, 64)
 
 
-def fit_proposal(
+def fit_halves(
+    rng: np.random.Generator,
+    target: Target,
+    points: Float[np.ndarray, "islands chains stops dim"],
+    regions: Regions,
+    settings: Settings,
+) -> tuple[Defensive, Defensive]:
+    """Fits a proposal for each half of the islands, to where the other half has been."""
+    first, second = points[::2].reshape(-1, target.dim), points[1::2].reshape(-1, target.dim)
+    return _fit(rng, target, second, regions, settings), _fit(rng, target, first, regions, settings)
+
+
+def _fit(
     rng: np.random.Generator,
     target: Target,
     points: Float[np.ndarray, "n dim"],

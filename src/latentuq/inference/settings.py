@@ -30,16 +30,19 @@ class Settings:
         longest: Moves grow to at most so many times that length where chains do not come round.
             Short ones reach the arms of a banana only by diffusion: after 128 moves they held half
             of their mass, after 32 moves of three times the length all of it.
-        most_leaps: The largest number of leapfrog steps between two stops.
+        most_leaps: The largest number of leapfrog steps between two stops, which longer moves
+            exceed in proportion.
         acceptance: The mean acceptance that step sizes are steered to. With 0.75 chains reached the
             arms of a banana half as fast as with 0.9.
-        octaves: Step sizes vary by so many factors of two, downwards; most vary by less than one.
+        octaves: Step sizes vary by so many factors of two, downwards; most vary by far less. With 2
+            no step was small enough for the arms of the thinnest banana, and none went along them.
         hot: The power of p at which half of the chains spread out before they begin. From where the
             population ends, where a banana has no arms yet, chains took four times as long.
-        hot_rounds: The number of rounds that they do so.
+        hot_rounds: The largest number of rounds that they do so.
         offers: The number of draws of a proposal that a chain is offered to jump to in a round.
             They halved what bananas and heavy tails cost.
-        rounds: The rounds of chains after which they are weighed; the last one is the most.
+        rounds: The rounds of chains after which they are weighed; the last one is the most. Where
+            they have been then is what they may jump to, so that early ones go ever farther out.
         sweep: The number of draws of the reference that descend by gradients alone in each round:
             300 starts miss a mode that attracts one in 500 once in two times, 4,096 once in 4,000.
             They cost as much as two rounds of 64 descents at 32 dimensions.
@@ -55,11 +58,13 @@ class Settings:
         relevant: The share of the mass from which a mode matters to the search.
         mass_reach: Modes so many nats lighter than the heaviest get no Gaussian.
         most_modes: The largest number of modes that get one.
-        gaussian_khat: Gaussians at the modes suffice below this k-hat. Above it they were seen to
-            miss up to 30 % of the mass, in tails that no draw had reached.
+        gaussian_khat: Gaussians at the modes suffice below this k-hat. Those of a Student-t of 32
+            dimensions, whose tails no draw had reached, had 0.1 to 0.5 and missed a tenth of the
+            mass; mixtures of Gaussians have less than 0.
         gaussian_draws: The number of draws that tell whether they do.
         worth: The number of independent draws that an answer of Gaussians should be worth.
         certified: The largest number of draws of such an answer.
+        burn_in: The share of what the chains have seen that does not count.
         fresh: The number of draws of the proposals that the chains are bridged to at first.
         most_fresh: The largest number of them, if ln evidence is too uncertain. At 32 and 64
             dimensions four times as many made the error 1.4 to 1.7 times smaller, for the cost of
@@ -70,11 +75,11 @@ class Settings:
             with fewer the fit describes its points and not the density.
         points: The largest number of points that a proposal is fitted to.
         wanted_error: The standard error of ln evidence at which the chains may end.
-        change: The change of ln evidence since the chains were weighed before, in its standard
-            errors, at which they may end: chains that still reach new places find more mass, and
-            may have come round in all places that they know.
-        covering_khat: Below this k-hat the proposals cover the density, as far as its kind is known,
-            and nothing is likely to be found that the chains have not seen.
+        change: The change of ln evidence since half as many rounds, in standard errors, at which
+            chains may end: those that still reach new places find more mass, and may have come
+            round in all places that they know.
+        covering_khat: Below this k-hat the proposals cover the density, as far as its kind is
+            known, and nothing is likely to be found that the chains have not seen.
         turns: The number of independent draws that every chain shall make, of the slowest
             coordinate: chains that have not come round have not seen the tails. With 1.5 errors
             of bananas were five times as large as stated, with 3 twice, with 6 as stated.
@@ -141,10 +146,11 @@ class Settings:
     relevant: float = 0.01
     mass_reach: float = 9.0
     most_modes: int = 64
-    gaussian_khat: float = 0.3
+    gaussian_khat: float = 0.0
     gaussian_draws: int = 4096
     worth: int = 1200
     certified: int = 40960
+    burn_in: float = 0.5
     fresh: int = 8192
     most_fresh: int = 32768
     components: int = 64
@@ -198,8 +204,10 @@ def _familiar(settings: Settings, cost: float, turns: float = 1.5) -> Settings:
         acceptance=0.75,
         octaves=2.0,
         most_leaps=20,
-        rounds=(4, 8, 16, 32, 64),
+        rounds=(4, 6, 8, 12, 16, 24, 32, 48, 64),
         search_share=0.5,
+        gaussian_khat=0.3,
+        burn_in=0.25,
         covering_khat=0.7,
         wanted_error=1.5 * settings.wanted_error,
         turns=turns,

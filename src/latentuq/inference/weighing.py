@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Key
 
 from latentuq.core.randomness import host_generator
 from latentuq.inference.bridge import Seen, bridge
@@ -14,11 +14,10 @@ from latentuq.inference.importance import (
     draw,
     log_ratios,
     pareto_khat,
-    systematic_index,
     weighted_draws,
 )
 from latentuq.inference.mixture import Defensive
-from latentuq.inference.proposals import fit_proposal
+from latentuq.inference.proposals import fit_halves
 from latentuq.inference.settings import Settings
 from latentuq.inference.target import Counts, Target, log_densities_at
 
@@ -44,32 +43,19 @@ class Weighed(NamedTuple):
 def weigh_chains(
     key: Key[Array, ""], target: Target, chains: Chains, fresh: int, settings: Settings
 ) -> Weighed:
-    """Bridges each half of the islands to draws of a proposal that is fitted to the other half.
-
-    The weighted draws of each half tell the other where to jump to.
-    """
-    points, rng = chains.settled.points, host_generator(key)
-
-    def fit(points: Float[np.ndarray, "n dim"]) -> Defensive:
-        return fit_proposal(rng, target, points, chains.regions, settings)
-
-    parts = []
-    for half in (0, 1):
-        proposal = fit(points[1 - half :: 2].reshape(-1, target.dim))
-        parts.append(
-            _see(jax.random.fold_in(key, half), target, chains, half, proposal, fresh // 2)
-        )
+    """Bridges each half of the islands to draws of a proposal that is fitted to the other half."""
+    points = chains.settled.points
+    proposals = fit_halves(host_generator(key), target, points, chains.regions, settings)
+    parts = [
+        _see(jax.random.fold_in(key, half), target, chains, half, proposal, fresh // 2)
+        for half, proposal in enumerate(proposals)
+    ]
     # No source is in both halves.
     parts[1] = parts[1]._replace(sources=parts[1].sources + np.max(parts[0].sources) + 1)
     seen = Seen(*(np.concatenate(part) for part in zip(*parts, strict=True)))
     efficiency = float(np.median(efficiencies(chains)))
     draws = _weighted(seen, len(points), efficiency)
-    others = [np.flatnonzero(draws.islands % 2 != half) for half in (0, 1)]
-    chosen = [
-        each[systematic_index(rng, draws.log_weights[each], settings.points)] for each in others
-    ]
-    jumps = fit(draws.draws[chosen[0]]), fit(draws.draws[chosen[1]])
-    return Weighed(draws, jumps, Counts(forwards=fresh))
+    return Weighed(draws, proposals, Counts(forwards=fresh))
 
 
 def _see(
