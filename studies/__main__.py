@@ -207,6 +207,15 @@ def reproduce(output: Output = RESULTS, seed: Seed = 0) -> None:
 
 
 @app.command()
+def settings() -> None:
+    """Write docs/settings.md anew, from the settings of the engine."""
+    from studies.settings_page import make_values
+
+    path = RESULTS.parent / "settings.md"
+    typer.echo(f"Wrote {write_page('settings', path, make_values())}")
+
+
+@app.command()
 def classifier() -> None:
     """Train the classifier of digits that comes with the package: about a minute."""
     from studies.classifier import train

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +13,13 @@ import latentuq as lu
 from latentuq.core import cores
 from latentuq.core.compilation import CompileClock, bounded_jit
 from latentuq.core.cores import on_cores, one_core
-from latentuq.inference.target import CHUNK, Target, log_densities_at, may_wait
+from latentuq.inference.descent import Limits, descend, gauss_newton, newton
+from latentuq.inference.el2o import fit_el2o
+from latentuq.inference.importance import draw
+from latentuq.inference.mixture import Defensive, Mixture
+from latentuq.inference.moves import Kernel, Pace, move
+from latentuq.inference.sweep import _descend
+from latentuq.inference.target import CHUNK, Target, log_densities, log_densities_at, may_wait
 from latentuq.problem.experiments import EXPERIMENTS, make_problem
 
 
@@ -184,3 +191,90 @@ def test_time_of_compiling_counts_once_for_all_threads():
     for thread in threads:
         thread.join()
     assert 0 < clock.seconds <= time.perf_counter() - began
+
+
+def batches(jaxpr):
+    """The decompositions of a traced program whose operands are batches of matrices."""
+    if isinstance(jaxpr, tuple | list):
+        return [found for each in jaxpr for found in batches(each)]
+    found = []
+    for equation in getattr(getattr(jaxpr, "jaxpr", jaxpr), "eqns", ()):
+        batched = any(operand.aval.ndim > 2 for operand in equation.invars)
+        if batched and equation.primitive.name in cores._WAITING:
+            found.append(equation.primitive.name)
+        found += [each for value in equation.params.values() for each in batches(value)]
+    return found
+
+
+WIDE = 6
+PEOPLE = jnp.zeros((16, WIDE))
+STUDENT = Mixture(
+    jnp.full(4, np.log(0.25)), jnp.zeros((4, WIDE)), jnp.tile(jnp.eye(WIDE), (4, 1, 1)), 10.0
+)
+
+
+def squares(u):
+    return u
+
+
+def fit(key):
+    return fit_el2o(key, plain, jnp.zeros(WIDE), jnp.eye(WIDE), samples=4 * WIDE, iterations=2)
+
+
+def go_down(model_fn, starts):
+    limits = Limits(lanes=4, steps=3, tolerance=1e-3, hopeless=60.0)
+    return descend(model_fn, Target(plain, WIDE, squares), starts, jnp.ones(len(starts)), limits)
+
+
+def go_round(points):
+    numbers = map(jnp.asarray, (1.6, 8.0, 0.9, 2.0))
+    kernel = Kernel(jnp.eye(WIDE)[None], jnp.zeros(1))
+    regions, powers = jnp.zeros(len(points), int), jnp.array([1.0, 0.0])
+    target, key = Target(plain, WIDE), jax.random.key(0)
+    return move(key, target, powers, points, regions, kernel, Pace(2, 2, *numbers))
+
+
+@pytest.mark.parametrize(
+    ("program", "argument"),
+    [
+        pytest.param(fit, jax.random.key(0), id="fit"),
+        pytest.param(lambda u: go_down(newton, u), PEOPLE, id="newton"),
+        pytest.param(lambda u: go_down(gauss_newton, u), PEOPLE, id="gauss-newton"),
+        pytest.param(lambda u: _descend(Target(plain, WIDE), u), PEOPLE, id="sweep"),
+        pytest.param(go_round, PEOPLE, id="moves"),
+        pytest.param(lambda key: draw(key, Defensive(STUDENT), 16), jax.random.key(0), id="draws"),
+        pytest.param(lambda u: log_densities(Defensive(STUDENT).log_prob, u), PEOPLE, id="mixture"),
+    ],
+)
+def test_programs_that_run_at_the_same_time_decompose_no_batches(program, argument):
+    """Such programs may wait for each other for ever, see `cores`."""
+    assert not batches(jax.make_jaxpr(program)(argument))
+
+
+def test_batches_of_decompositions_are_seen():
+    many = jnp.tile(jnp.eye(2), (3, 1, 1))
+    for decompose, name in ((jnp.linalg.cholesky, "cholesky"), (jnp.linalg.qr, "qr")):
+        assert name in batches(jax.make_jaxpr(decompose)(many))
+        assert name in batches(jax.make_jaxpr(jax.jit(jax.vmap(decompose)))(many))
+        one_by_one = partial(jax.lax.map, decompose)
+        assert not batches(jax.make_jaxpr(one_by_one)(many))
+
+
+@pytest.mark.slow
+def test_two_fits_at_the_same_time_end(monkeypatch):
+    """At 64 dimensions they waited for each other in their batches of QR decompositions."""
+    give_cores(monkeypatch, 2)
+    dim, ended = 64, threading.Event()
+
+    def fit(part):
+        key, mean = jax.random.key(part), jnp.full(dim, 0.1)
+        return fit_el2o(key, plain, mean, jnp.eye(dim), samples=4 * dim, iterations=6)
+
+    def work():
+        for _ in range(5):
+            on_cores(fit, range(8))
+        ended.set()
+
+    # What waits for ever shall not keep the tests from ending.
+    threading.Thread(target=work, daemon=True).start()
+    assert ended.wait(timeout=120)

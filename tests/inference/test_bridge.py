@@ -6,6 +6,7 @@ from scipy import stats
 
 from latentuq.inference.bridge import Bridged, Seen, bridge
 from latentuq.inference.importance import expectation
+from pulls import squares_of_pulls
 
 LOG_Z = 3.0
 
@@ -21,8 +22,9 @@ def gaussian_case(rng, islands, chained, fresh, dim=2, shift=0.7, width=0.7, cop
     log_p = LOG_Z + stats.norm.logpdf(points).sum(axis=1)
     log_q = stats.norm.logpdf(points, shift, width).sum(axis=1)
     where = np.concatenate([np.arange(fresh) % islands, np.arange(chained) * islands // chained])
+    sources = np.concatenate([np.arange(fresh), fresh + np.arange(chained) // copies])
     is_chain = np.arange(len(points)) >= fresh
-    return Seen(points, log_p, log_q, where, np.zeros(len(points), int), is_chain)
+    return Seen(points, log_p, log_q, where, sources, np.zeros(len(points), int), is_chain)
 
 
 # The chains of 1-in-4 draws are worth a quarter of their number, and bridge is told so.
@@ -34,14 +36,11 @@ def test_the_evidence_is_right_to_its_stated_error(islands, copies):
         found = bridge(seen, islands, 1 / copies)
         pulls.append((found.log_evidence - LOG_Z) / found.error)
         errors.append(found.error)
-    # Student's t with islands - 1 degrees of freedom: its variance, and the error of the mean of
-    # its squares by its kurtosis; four of these.
-    law = stats.t(islands - 1)
-    variance, kurtosis = law.stats("v"), 3 + law.stats("k")
-    error = variance * np.sqrt((kurtosis - 1) / repetitions)
-    assert abs(np.mean(np.square(pulls)) - variance) < 4 * error
-    assert abs(np.mean(pulls)) < 4 * np.sqrt(variance / repetitions) + np.mean(errors)
-    assert np.max(np.abs(pulls)) < law.isf(1e-3 / repetitions)
+    expected, spread = squares_of_pulls(islands)
+    assert abs(np.mean(np.square(pulls)) - expected) < 4 * spread / np.sqrt(repetitions)
+    assert abs(np.mean(pulls)) < 4 * np.sqrt(expected / repetitions) + np.mean(errors)
+    # No pull is larger than the normal number in it: one chance in a thousand for all of them.
+    assert np.max(np.abs(pulls)) < stats.norm.isf(0.5e-3 / repetitions)
     assert np.mean(errors) < 0.1
 
 
@@ -66,7 +65,7 @@ def test_weights_stand_for_the_density_and_none_is_large():
     assert np.max(found.log_weights[seen.chained]) <= bound + np.log(0.5)
     gains = seen.log_densities - seen.log_proposals
     assert np.max(gains) - np.log(1024) > bound + 3
-    mean, error = expectation(seen.points**2, found.log_weights, seen.islands)
+    mean, error = expectation(seen.points**2, found.log_weights, (seen.islands, seen.sources))
     assert np.all(np.abs(mean - 1) < 5 * error)
     assert np.all(error < 0.1)
     # All draws of chains, at half of their number, and some of the proposal's.
@@ -97,8 +96,10 @@ def two_regions(rng, chains, mass=0.7, share=0.5, islands=8, fresh=2048):
         share * stats.norm.pdf(points, -10, 1.3) + (1 - share) * stats.norm.pdf(points, 10, 1.3)
     )
     where = np.concatenate([np.arange(fresh) % islands, np.repeat(np.arange(islands), 32 * 16)])
+    sources = np.concatenate([np.arange(fresh), fresh + np.arange(centres.size) // 16])
     is_chain = np.arange(len(points)) >= fresh
-    return Seen(points[:, None], log_p, log_q, where, (points > 0).astype(int), is_chain)
+    regions = (points > 0).astype(int)
+    return Seen(points[:, None], log_p, log_q, where, sources, regions, is_chain)
 
 
 @pytest.mark.parametrize("chains", [[16] * 8, [3] * 8, [30, 2, 20, 8, 25, 5, 16, 10]])
@@ -108,16 +109,17 @@ def test_how_many_chains_a_region_has_is_of_no_consequence(chains):
         seen = two_regions(rng, chains)
         found = bridge(seen, 8, 1.0)
         left = (seen.points[:, 0] < 0).astype(float)
-        mass, error = expectation(left, found.log_weights, seen.islands)
+        mass, error = expectation(left, found.log_weights, (seen.islands,))
         assert abs(mass - 0.7) < 0.05
         assert error < 0.05
         pulls.append((mass - 0.7) / error)
         evidences.append((found.log_evidence - LOG_Z) / found.error)
     # The numbers of chains are not in the stated errors, either; but the error of the bridge is,
-    # which the terms of the chains alone would not tell. See above: variance 7 / 5, and four errors
-    # of a mean of a hundred squares of kurtosis 5.
-    for each in (pulls, evidences):
-        assert abs(np.mean(np.square(each)) - 1.4) < 4 * 1.4 * np.sqrt(4 / 100)
+    # which the terms of the chains alone would not tell. Islands alone tell that of the mass: pulls
+    # are Student's t with 7 degrees, of variance 7 / 5 and kurtosis 5. Four errors of a hundred.
+    assert abs(np.mean(np.square(pulls)) - 1.4) < 4 * 1.4 * np.sqrt(4 / 100)
+    expected, spread = squares_of_pulls(8)
+    assert abs(np.mean(np.square(evidences)) - expected) < 4 * spread / np.sqrt(100)
 
 
 def test_islands_count_alike_where_their_chains_are_many_or_few():
@@ -140,8 +142,10 @@ def test_without_chains_it_is_importance_sampling():
     assert np.logaddexp.reduce(found.log_weights) == pytest.approx(found.log_evidence)
     shares = np.exp(gains - np.logaddexp.reduce(gains))
     assert found.ess == pytest.approx(1 / np.sum(shares**2))
-    # The scatter of eight islands knows the delta method's error to a quarter.
-    assert found.error == pytest.approx(np.sqrt(1 / found.ess - 1 / 4096), rel=1.0)
+    # The sources tell the delta method's error, and the scatter of eight islands knows it to a
+    # quarter; the larger one counts.
+    exact = np.sqrt(1 / found.ess - 1 / 4096)
+    assert 0.99 * exact < found.error < 2 * exact
     assert abs(found.log_evidence - LOG_Z) < 5 * found.error
 
 
@@ -149,7 +153,7 @@ def test_a_region_without_chains_is_weighed_by_the_proposal_alone():
     seen = two_regions(np.random.default_rng(5), [32] * 8)
     found = bridge(seen, 8, 1.0)
     assert abs(found.log_evidence - LOG_Z) < 5 * found.error
-    mass, error = expectation(seen.points[:, 0] < 0, found.log_weights, seen.islands)
+    mass, error = expectation(seen.points[:, 0] < 0, found.log_weights, (seen.islands,))
     assert abs(mass - 0.7) < 5 * error
 
 

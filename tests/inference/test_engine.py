@@ -1,4 +1,5 @@
 import itertools
+from types import SimpleNamespace
 
 import equinox as eqx
 import jax
@@ -11,10 +12,17 @@ from densities import odd, two_gaussians
 from latentuq.core.errors import UserError
 from latentuq.inference import engine
 from latentuq.inference.causes import Cause
+from latentuq.inference.chains import Chains
 from latentuq.inference.mixture import gaussian_mixture
+from latentuq.inference.moves import Kernel
+from latentuq.inference.policy import Info, Step
+from latentuq.inference.regions import Regions
 from latentuq.inference.result import COMPILING
 from latentuq.inference.search import search
 from latentuq.inference.settings import BUDGETS
+from latentuq.inference.target import Counts, Target
+from latentuq.inference.weighing import Weighed
+from pulls import squares_of_pulls
 from studies.exact import exact_posterior, linear_prior
 
 # One scale for all mixtures, because it is compiled in.
@@ -218,7 +226,7 @@ def test_a_preview_costs_a_quarter_at_most_and_moves_nothing(banana):
     assert posts["default"].verdict.reliable
     assert "chains ran" in default.course
     assert "no chains were needed" in preview.course
-    assert preview.khat_limit == 0.3
+    assert preview.khat_limit == BUDGETS["preview"].gaussian_khat
     assert default.khat_limit == np.inf
     assert preview.turns == np.inf
     assert BUDGETS["default"].turns <= default.turns < np.inf
@@ -246,6 +254,74 @@ def test_costs_add_up(banana):
     assert 4096 + 4096 <= counts.forwards < 4096 + 4096 + 200
     expected = counts.forwards + 3 * counts.gradients + 3 * 3 * counts.hessians
     assert diagnostics.forward_equivalents == expected
+
+
+SETTINGS = BUDGETS["default"]
+
+
+@pytest.fixture
+def weigh(monkeypatch):
+    """Weighs made-up chains as often as asked; what comes of it is given, with an error of 0.1."""
+    regions = Regions(np.zeros(1), np.zeros((1, 2)), np.eye(2)[None])
+    kernel, places = Kernel(np.eye(2)[None], np.zeros(1)), np.zeros((8, 2, 40, 2))
+    chains = Chains(regions, np.zeros((8, 2), int), kernel, places, places[..., 0], ("a", "a"))
+    target = Target(lambda u: -0.5 * u @ u, 2)
+    known = {"state": engine.State(np.zeros((0, 2)), {}, chains=chains), "info": Info()}
+
+    def once(rounds, log_evidence=0.0, turns=SETTINGS.turns, fresh=None):
+        used = []
+
+        def made_up(key, target, chains, fresh, settings):
+            used.append(fresh)
+            numbers = {"khat": 0.5, "ess": 1e4, "log_evidence": log_evidence}
+            draws = SimpleNamespace(**numbers, log_evidence_error=0.1)
+            return Weighed(draws, ("b", "c"), Counts(forwards=fresh))
+
+        monkeypatch.setattr(engine, "weigh_chains", made_up)
+        stops = chains.settled.points.shape[2]
+        monkeypatch.setattr(engine, "efficiencies", lambda _: np.array([1.0, turns / stops]))
+        monkeypatch.setattr(engine, "drift", lambda _: (0.02, 0.3))
+        info = known["info"]._replace(rounds=rounds)
+        arguments = jax.random.key(0), target, known["state"], info, SETTINGS
+        known["state"], known["info"] = engine._STEPS[Step.WEIGH](*arguments)
+        assert known["info"].weighed == rounds
+        assert used == [known["info"].fresh]
+        return known["state"], known["info"]
+
+    return once
+
+
+def test_evidence_is_held_against_that_after_half_as_many_rounds(weigh):
+    found = {2: 0.0, 3: 0.1, 4: 0.3, 5: 0.3, 6: 0.4, 8: 0.5}
+    changes = [weigh(rounds, value)[1].change for rounds, value in found.items()]
+    # The error of a difference is sqrt(2) times 0.1.
+    expected = np.array([0.3 - 0.0, 0.3 - 0.0, 0.4 - 0.1, 0.5 - 0.3]) / np.hypot(0.1, 0.1)
+    assert changes[:2] == [np.inf, np.inf]
+    np.testing.assert_allclose(changes[2:], expected)
+    state, _ = weigh(8, 0.6)
+    assert [rounds for rounds, _, _ in state.evidences] == [2, 3, 4, 5, 6, 8, 8]
+    # Of two values after as many rounds the later one counts, which knows more.
+    assert weigh(16, 0.6)[1].change == pytest.approx(0)
+    assert weigh(16, 0.3)[1].change == pytest.approx(0.3 / np.hypot(0.1, 0.1))
+
+
+def test_chains_are_weighed_again_with_more_draws(weigh):
+    numbers = [weigh(rounds)[1].fresh for rounds in (2, 2, 2, 3, 3)]
+    first, most = SETTINGS.fresh, SETTINGS.most_fresh
+    assert numbers == [first, 4 * first, most, first, 4 * first]
+    assert weigh(4)[0].counts.forwards == sum(numbers) + first
+
+
+def test_moves_grow_as_long_as_chains_do_not_come_round(weigh):
+    reaches = [weigh(rounds, turns=1.0)[0].chains.reach for rounds in (2, 3, 4)]
+    assert reaches == [2.0, SETTINGS.longest, SETTINGS.longest]
+    state, info = weigh(5)
+    assert state.chains.reach == SETTINGS.longest
+    # The slowest number tells, and chains may jump to what they were weighed against last.
+    assert info.turns == pytest.approx(SETTINGS.turns)
+    assert state.chains.proposals == ("b", "c")
+    assert (info.khat, info.ess, info.error) == (0.5, 1e4, 0.1)
+    assert (info.shift, info.shift_errors) == (0.02, 0.3)
 
 
 def test_an_unknown_budget_is_refused():
@@ -400,6 +476,48 @@ def test_a_banana_is_known_to_its_tails():
         assert abs(post.log_evidence) < 5 * post.log_evidence_error + 0.03
         tail, error = post.expect(lambda u: jnp.abs(u[0]) > 2)
         assert abs(tail - 0.0455) < 5 * error + 0.003
+
+
+@pytest.mark.slow
+def test_the_tail_of_a_banana_is_right_to_its_stated_error():
+    bend, width = 2.0, 0.3
+
+    def log_density(u):
+        rest = -0.5 * jnp.sum(u[2:] ** 2) - 0.5 * len(u[2:]) * np.log(2 * np.pi)
+        return banana_of(bend, width)(u) + rest
+
+    pulls = []
+    for seed in range(4):
+        post = lu.solve_density(jax.random.key(seed), log_density, 4)
+        assert post.verdict.reliable
+        tail, error = post.expect(lambda u: jnp.abs(u[0]) > 2)
+        assert error < 0.01
+        pulls.append([(tail - 0.0455) / error, post.log_evidence / post.log_evidence_error])
+    # Four errors of a mean of four squares, of the tail and of ln evidence.
+    expected, spread = squares_of_pulls(SETTINGS.islands)
+    assert np.all(np.mean(np.square(pulls), axis=0) < expected + 4 * spread / np.sqrt(4))
+
+
+class ChainsMoveError(Exception):
+    """The Gaussians did not suffice."""
+
+
+@pytest.mark.parametrize("degrees", [3.0, 5.0])
+@pytest.mark.slow
+def test_gaussians_alone_do_not_certify_heavy_tails(monkeypatch, degrees):
+    """At 32 dimensions no draw of theirs reaches the tails, which k-hat does not see either."""
+    dim = 32
+
+    def log_density(u):
+        return -0.5 * (degrees + dim) * jnp.log1p(u @ u / degrees)
+
+    def stop(*_):
+        raise ChainsMoveError
+
+    monkeypatch.setitem(engine._STEPS, Step.MOVE, stop)
+    for seed in range(3):
+        with pytest.raises(ChainsMoveError):
+            lu.solve_density(jax.random.key(seed), log_density, dim)
 
 
 @pytest.mark.parametrize("dim", [64, 256])

@@ -298,7 +298,7 @@ def test_the_error_of_correlated_islands_comes_from_their_scatter():
     pulls, naive = [], []
     for _ in range(400):
         values = np.repeat(rng.standard_normal(8), 50)
-        mean, error = expectation(values, np.full(400, -7.0), islands)
+        mean, error = expectation(values, np.full(400, -7.0), (islands,))
         pulls.append(mean / error)
         naive.append(mean / expectation(values, np.full(400, -7.0))[1])
     # mean / error of 8 normal numbers is Student's t with 7 degrees: variance 7 / 5, kurtosis 5, so
@@ -311,23 +311,43 @@ def test_islands_of_one_draw_each_are_independent_draws():
     log_weights = pareto_log_weights(-0.3, seed=5)
     values = np.random.default_rng(1).standard_normal((S, 3))
     mean, error = expectation(values, log_weights)
-    by_island = expectation(values, log_weights, np.arange(S))
+    by_island = expectation(values, log_weights, (np.arange(S),))
     np.testing.assert_allclose(by_island[0], mean)
     # N - 1 in place of N; and which island comes first does not matter.
     np.testing.assert_allclose(by_island[1], error * math.sqrt(S / (S - 1)))
     np.testing.assert_allclose(
-        expectation(values, log_weights, np.arange(S)[::-1])[1], by_island[1]
+        expectation(values, log_weights, (np.arange(S)[::-1],))[1], by_island[1]
     )
 
 
+def test_the_division_that_shows_the_largest_error_counts():
+    # Chains of 50 equal draws, two in each island; the first number shows it, and islands hide the
+    # second, because chains of an island cancel.
+    rng, islands, sources = np.random.default_rng(0), np.arange(800) // 100, np.arange(800) // 50
+    first, second = rng.standard_normal(8), rng.standard_normal(8)
+    values = np.stack([np.repeat(first, 2), np.stack([second, -second], 1).ravel()], axis=1)
+    values = np.repeat(values, 50, axis=0)
+    weights = np.zeros(800)
+    _, by_island = expectation(values, weights, (islands,))
+    _, by_source = expectation(values, weights, (sources,))
+    mean, both = expectation(values, weights, (islands, sources))
+    assert by_island[0] > by_source[0]
+    assert by_island[1] == pytest.approx(0, abs=1e-12)
+    np.testing.assert_array_equal(both, [by_island[0], by_source[1]])
+    np.testing.assert_array_equal(mean, expectation(values, weights)[0])
+
+
 def test_draws_of_a_proposal_are_islands_of_their_own():
-    np.testing.assert_array_equal(weigh_alone(np.zeros(7)).islands, np.arange(7))
+    draws = weigh_alone(np.zeros(7))
+    for groups in draws.groups:
+        np.testing.assert_array_equal(groups, np.arange(7))
+    assert draws.groups == (draws.islands, draws.sources)
 
 
 def test_weighted_draws_hold_the_dtype_of_the_draws():
     with jax.enable_x64(True):
         proposal = Normal(jnp.asarray(1.5))
         draws = importance_sample(jax.random.key(0), proposal.log_prob, proposal, 64)
-    assert draws.islands.dtype.kind == "i"
-    rest = eqx.tree_at(lambda draws: draws.islands, draws, None)
+    assert {draws.islands.dtype.kind, draws.sources.dtype.kind} == {"i"}
+    rest = eqx.tree_at(lambda draws: draws.groups, draws, (None, None))
     assert {leaf.dtype for leaf in jax.tree.leaves(rest)} == {jnp.dtype("float64")}

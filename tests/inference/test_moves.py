@@ -63,7 +63,7 @@ def moved(
     points,
     wall=np.inf,
     key=0,
-    beta=1.0,
+    powers=(1.0, 0.0),
     regions=None,
     factors=(EYE,),
     steps=(0.8,),
@@ -74,7 +74,7 @@ def moved(
     return move(
         jax.random.key(key),
         Target(density.log_density, 2, scale=SCALE),
-        jnp.asarray(beta),
+        jnp.asarray(powers),
         jnp.asarray(points, jnp.float32),
         jnp.zeros(len(points), int) if regions is None else jnp.asarray(regions),
         Kernel(jnp.asarray(np.array(factors), jnp.float32), jnp.log(jnp.asarray(steps))),
@@ -86,7 +86,7 @@ def moved(
 def test_the_density_is_left_as_it_is(beta):
     mean, covariance = tempered(beta)
     draws = draws_of(mean, covariance)
-    result = moved(draws, beta=beta)
+    result = moved(draws, powers=(beta, 1 - beta))
     assert_gaussian(result.points[-1], mean, covariance)
     # They moved, and some of the moves were rejected: the test is not empty.
     assert 0.3 < result.acceptance < 0.95
@@ -101,8 +101,16 @@ def test_the_density_is_left_as_it_is(beta):
 def test_particles_forget_a_wrong_start(beta):
     points = draws_of(MEAN + 0.5, 2 * COVARIANCE, 1)
     for bout in range(6):
-        points = moved(points, key=bout, beta=beta).points[-1]
+        points = moved(points, key=bout, powers=(beta, 1 - beta)).points[-1]
     assert_gaussian(points, *tempered(beta))
+
+
+def test_a_power_of_the_density_alone_knows_no_reference():
+    # p^(1/4) of a Gaussian has four times its covariance.
+    points = draws_of(MEAN, COVARIANCE, 5)
+    for bout in range(6):
+        points = moved(points, key=bout, powers=(0.25, 0.0), steps=(1.6,)).points[-1]
+    assert_gaussian(points, MEAN, 4 * COVARIANCE)
 
 
 def test_every_stop_is_a_place_of_the_density():
@@ -128,7 +136,7 @@ def test_every_stop_is_a_place_of_the_density():
 
 
 def test_values_of_a_tempered_density_are_those_of_the_density():
-    result = moved(draws_of(*tempered(0.5)), beta=0.5, stops=2)
+    result = moved(draws_of(*tempered(0.5)), powers=(0.5, 0.5), stops=2)
     gaps = np.asarray(result.points, np.float64) - MEAN
     expected = -0.5 * np.einsum("sni,ij,snj->sn", gaps, PRECISION, gaps)
     np.testing.assert_allclose(result.log_densities, expected, atol=1e-3)

@@ -1,89 +1,150 @@
 """Every step is reached for a reason, and for no other."""
 
 import dataclasses
+import itertools
 import math
 
 import pytest
 
 from latentuq.inference.policy import Info, Step, decide, has_arrived
-from latentuq.inference.settings import BUDGETS, Settings
+from latentuq.inference.settings import BUDGETS, FAMILIAR_BUDGETS, Settings
 
 SETTINGS = Settings()
-FIRST, SECOND, *_, LAST = SETTINGS.rounds
-MANY = SETTINGS.search_rounds
-SPENT = SETTINGS.cost
-HALF = SETTINGS.search_share * SPENT
+FAMILIES = {"any": BUDGETS["default"], "familiar": FAMILIAR_BUDGETS["default"]}
+ALL = [*BUDGETS.values(), *FAMILIAR_BUDGETS.values()]
+NAMES = [f"{family} {budget}" for family in FAMILIES for budget in BUDGETS]
 
-# What has been measured when a step is over that went well.
-EXPLORED = {"explored": True}
-SEARCHED = EXPLORED | {"searched": 1, "settled": True, "modes": 1, "unfitted": 1}
-FITTED = SEARCHED | {"unfitted": 0}
-SUFFICIENT = {"khat": SETTINGS.gaussian_khat - 0.01, "ess": SETTINGS.fewest_draws + 1.0}
-TRIED = FITTED | {"tried": True, "khat": 0.6, "ess": 2000.0, "error": 0.02}
-GOOD = {"turns": SETTINGS.turns, "error": SETTINGS.wanted_error}
-WEIGHED = TRIED | GOOD | {"rounds": FIRST, "weighed": FIRST}
+
+def courses(settings):
+    """What has been measured, and the step that follows."""
+    first, last, many = settings.rounds[0], settings.rounds[-1], settings.search_rounds
+    # Chains were weighed some rounds ago, and shall be again after more than one other.
+    early, late = next(
+        pair for pair in itertools.pairwise(settings.rounds) if pair[1] > pair[0] + 1
+    )
+    spent, half = settings.cost, settings.search_share * settings.cost
+    # What has been measured when a step is over that went well.
+    explored = {"explored": True}
+    searched = explored | {"searched": 1, "settled": True, "modes": 1, "unfitted": 1}
+    fitted = searched | {"unfitted": 0}
+    sufficient = {"khat": settings.gaussian_khat - 0.01, "ess": settings.fewest_draws + 1.0}
+    tried = fitted | {"tried": True, "khat": 0.9, "ess": 2000.0, "error": 0.02}
+    good = {"turns": settings.turns, "error": settings.wanted_error, "change": settings.change}
+    weighed = tried | good | {"rounds": first, "weighed": first, "fresh": settings.fresh}
+    uncertain = {"error": settings.wanted_error + 0.01}
+    most = {"fresh": settings.most_fresh}
+    lasting = {"rounds": last, "weighed": last}
+    return [
+        # The population comes first, then the search, as long as it finds something.
+        ({}, Step.EXPLORE),
+        (explored, Step.SEARCH),
+        (searched | {"settled": False}, Step.SEARCH),
+        (searched | {"settled": False, "searched": many - 1}, Step.SEARCH),
+        (searched | {"settled": False, "searched": many}, Step.FIT),
+        (searched | {"settled": False, "spent": half - 1}, Step.SEARCH),
+        (searched | {"settled": False, "spent": half}, Step.FIT),
+        # All places that a user gave are used, whatever has been found, if they can be paid.
+        (searched | {"wanted": 3, "searched": 2}, Step.SEARCH),
+        (searched | {"wanted": 3, "searched": 2, "spent": half}, Step.SEARCH),
+        (searched | {"wanted": 3, "searched": 2, "spent": spent}, Step.FIT),
+        (explored | {"wanted": 3, "spent": 2 * spent}, Step.SEARCH),
+        (searched | {"wanted": 3, "searched": 3}, Step.FIT),
+        # Gaussians are tried; without a mode there is none to fit.
+        (searched, Step.FIT),
+        (fitted, Step.TRY),
+        (searched | {"modes": 0, "unfitted": 0, "settled": False, "searched": many}, Step.TRY),
+        # Where they suffice, fresh draws are the answer.
+        (tried | sufficient, Step.CERTIFY),
+        (tried | sufficient | {"khat": -math.inf}, Step.CERTIFY),
+        (tried | sufficient | {"certified": True}, Step.FINISH),
+        (tried | sufficient | {"certified": True, "modes": 5}, Step.FINISH),
+        # Else, and where the fresh draws say otherwise, chains move, whatever has been spent.
+        (tried, Step.MOVE),
+        (tried | sufficient | {"khat": settings.gaussian_khat}, Step.MOVE),
+        (tried | sufficient | {"khat": math.nan}, Step.MOVE),
+        (tried | sufficient | {"ess": float(settings.fewest_draws)}, Step.MOVE),
+        (tried | {"certified": True}, Step.MOVE),
+        (tried | {"spent": 2 * spent}, Step.MOVE),
+        (tried | sufficient | {"rounds": 1}, Step.MOVE),
+        (tried | {"rounds": first - 1, "spent": 2 * spent}, Step.MOVE),
+        # They are weighed after some rounds, and when nothing else can be paid.
+        (tried | {"rounds": first}, Step.WEIGH),
+        (tried | {"rounds": late - 1, "weighed": early}, Step.MOVE),
+        (tried | {"rounds": late - 1, "weighed": early, "spent": spent}, Step.WEIGH),
+        (tried | {"rounds": late, "weighed": early}, Step.WEIGH),
+        (tried | good | {"rounds": late - 1, "weighed": early}, Step.MOVE),
+        # Good chains end; those of several modes are followed to them first.
+        (weighed, Step.FINISH),
+        (weighed | {"modes": 2}, Step.PROBE),
+        (weighed | {"modes": 2, "probed": True}, Step.FINISH),
+        (weighed | {"modes": 2, "ess": 0.0}, Step.FINISH),
+        (weighed | {"modes": 0}, Step.FINISH),
+        # Those that have come round but tell the evidence badly are weighed against more draws of
+        # proposals, as long as these may grow and can be paid;
+        (weighed | uncertain, Step.WEIGH),
+        (weighed | uncertain | lasting, Step.WEIGH),
+        (weighed | {"error": math.nan}, Step.WEIGH),
+        (weighed | uncertain | {"fresh": settings.most_fresh - 1}, Step.WEIGH),
+        (weighed | uncertain | most, Step.MOVE),
+        (weighed | {"error": math.nan} | most, Step.MOVE),
+        (weighed | uncertain | {"spent": spent}, Step.FINISH),
+        # others go on, for each of three reasons,
+        (weighed | {"turns": settings.turns - 0.1}, Step.MOVE),
+        (weighed | {"turns": math.nan}, Step.MOVE),
+        (weighed | {"shift": 0.3, "shift_errors": 5.0}, Step.MOVE),
+        (weighed | {"change": settings.change + 0.1}, Step.MOVE),
+        (weighed | {"change": math.inf}, Step.MOVE),
+        (weighed | {"change": math.nan}, Step.MOVE),
+        (weighed | uncertain | {"change": math.inf}, Step.MOVE),
+        # unless proposals are known to cover the density,
+        (weighed | {"change": math.inf, "khat": settings.covering_khat}, Step.MOVE),
+        # until the last round or the end of the budget.
+        (weighed | {"turns": 0.1, "spent": spent}, Step.FINISH),
+        (weighed | {"change": math.inf, "spent": spent}, Step.FINISH),
+        (weighed | {"error": 1.0, "spent": spent, "modes": 2}, Step.PROBE),
+        (weighed | {"turns": 0.1} | lasting, Step.FINISH),
+        (weighed | {"change": math.inf} | lasting, Step.FINISH),
+        (weighed | {"error": 1.0} | most | lasting, Step.FINISH),
+        (weighed | {"error": 1.0, "modes": 2} | most | lasting, Step.PROBE),
+        (weighed | {"error": 1.0, "rounds": last, "weighed": early}, Step.WEIGH),
+    ]
 
 
 @pytest.mark.parametrize(
-    ("measured", "step"),
+    ("settings", "measured", "step"),
     [
-        # The population comes first, then the search, as long as it finds something.
-        ({}, Step.EXPLORE),
-        (EXPLORED, Step.SEARCH),
-        (SEARCHED | {"settled": False}, Step.SEARCH),
-        (SEARCHED | {"settled": False, "searched": MANY - 1}, Step.SEARCH),
-        (SEARCHED | {"settled": False, "searched": MANY}, Step.FIT),
-        (SEARCHED | {"settled": False, "spent": HALF - 1}, Step.SEARCH),
-        (SEARCHED | {"settled": False, "spent": HALF}, Step.FIT),
-        # All places that a user gave are used, whatever has been found, if they can be paid.
-        (SEARCHED | {"wanted": 3, "searched": 2}, Step.SEARCH),
-        (SEARCHED | {"wanted": 3, "searched": 2, "spent": HALF}, Step.SEARCH),
-        (SEARCHED | {"wanted": 3, "searched": 2, "spent": SPENT}, Step.FIT),
-        (EXPLORED | {"wanted": 3, "spent": 2 * SPENT}, Step.SEARCH),
-        (SEARCHED | {"wanted": 3, "searched": 3}, Step.FIT),
-        # Gaussians are tried; without a mode there is none to fit.
-        (SEARCHED, Step.FIT),
-        (FITTED, Step.TRY),
-        (SEARCHED | {"modes": 0, "unfitted": 0, "settled": False, "searched": MANY}, Step.TRY),
-        # Where they suffice, fresh draws are the answer.
-        (TRIED | SUFFICIENT, Step.CERTIFY),
-        (TRIED | SUFFICIENT | {"certified": True}, Step.FINISH),
-        (TRIED | SUFFICIENT | {"certified": True, "modes": 5}, Step.FINISH),
-        # Else, and where the fresh draws say otherwise, chains move, whatever has been spent.
-        (TRIED, Step.MOVE),
-        (TRIED | SUFFICIENT | {"khat": SETTINGS.gaussian_khat}, Step.MOVE),
-        (TRIED | SUFFICIENT | {"khat": math.nan}, Step.MOVE),
-        (TRIED | SUFFICIENT | {"ess": float(SETTINGS.fewest_draws)}, Step.MOVE),
-        (TRIED | {"certified": True}, Step.MOVE),
-        (TRIED | {"spent": 2 * SPENT}, Step.MOVE),
-        (TRIED | SUFFICIENT | {"rounds": 1}, Step.MOVE),
-        (TRIED | {"rounds": FIRST - 1, "spent": 2 * SPENT}, Step.MOVE),
-        # They are weighed after some rounds, and when nothing else can be paid.
-        (TRIED | {"rounds": FIRST}, Step.WEIGH),
-        (TRIED | {"rounds": SECOND - 1, "weighed": FIRST}, Step.MOVE),
-        (TRIED | {"rounds": SECOND - 1, "weighed": FIRST, "spent": SPENT}, Step.WEIGH),
-        (TRIED | {"rounds": SECOND, "weighed": FIRST}, Step.WEIGH),
-        # Good chains end; those of several modes are followed to them first.
-        (WEIGHED, Step.FINISH),
-        (WEIGHED | {"modes": 2}, Step.PROBE),
-        (WEIGHED | {"modes": 2, "probed": True}, Step.FINISH),
-        (WEIGHED | {"modes": 2, "ess": 0.0}, Step.FINISH),
-        (WEIGHED | {"modes": 0}, Step.FINISH),
-        # Chains that are not good go on, for each of three reasons,
-        (WEIGHED | {"turns": SETTINGS.turns - 0.1}, Step.MOVE),
-        (WEIGHED | {"error": SETTINGS.wanted_error + 0.01}, Step.MOVE),
-        (WEIGHED | {"error": math.nan}, Step.MOVE),
-        (WEIGHED | {"shift": 0.3, "shift_errors": 5.0}, Step.MOVE),
-        # until the last round or the end of the budget.
-        (WEIGHED | {"error": 1.0, "spent": SPENT}, Step.FINISH),
-        (WEIGHED | {"error": 1.0, "spent": SPENT, "modes": 2}, Step.PROBE),
-        (WEIGHED | {"error": 1.0, "rounds": LAST, "weighed": LAST}, Step.FINISH),
-        (WEIGHED | {"error": 1.0, "rounds": LAST, "weighed": LAST, "modes": 2}, Step.PROBE),
-        (WEIGHED | {"error": 1.0, "rounds": LAST, "weighed": SECOND}, Step.WEIGH),
+        pytest.param(settings, *course, id=f"{name} {number} {course[1].name}")
+        for name, settings in FAMILIES.items()
+        for number, course in enumerate(courses(settings))
     ],
 )
-def test_the_next_step_follows_from_what_was_measured(measured, step):
-    assert decide(Info(**measured), SETTINGS) is step
+def test_the_next_step_follows_from_what_was_measured(settings, measured, step):
+    assert decide(Info(**measured), settings) is step
+
+
+@pytest.mark.parametrize(("name", "step"), [("any", Step.MOVE), ("familiar", Step.FINISH)])
+def test_proposals_cover_only_what_they_are_known_to_cover(name, step):
+    """Those of a few regions fit the part of a banana that chains have seen perfectly."""
+    settings = FAMILIES[name]
+    info = Info(
+        explored=True,
+        searched=1,
+        settled=True,
+        modes=1,
+        tried=True,
+        khat=-5.0,
+        ess=2000.0,
+        error=settings.wanted_error,
+        rounds=settings.rounds[0],
+        weighed=settings.rounds[0],
+        fresh=settings.fresh,
+        turns=settings.turns,
+        change=math.inf,
+    )
+    assert decide(info, settings) is step
+
+
+SUFFICIENT = {"khat": SETTINGS.gaussian_khat - 0.01, "ess": SETTINGS.fewest_draws + 1.0}
 
 
 @pytest.mark.parametrize(
@@ -97,16 +158,20 @@ def test_the_next_step_follows_from_what_was_measured(measured, step):
     ],
 )
 def test_a_preview_neither_explores_nor_moves(measured, step):
-    assert decide(Info(**measured), BUDGETS["preview"]) is step
+    for family in (BUDGETS, FAMILIAR_BUDGETS):
+        assert decide(Info(**measured), family["preview"]) is step
 
 
-@pytest.mark.parametrize("settings", BUDGETS.values(), ids=BUDGETS)
+@pytest.mark.parametrize("settings", ALL, ids=NAMES)
 @pytest.mark.parametrize("cost", [0.0, 1e5, 1e9])
-def test_every_course_ends(settings, cost):
-    """Nothing is ever good enough, and each step costs the same."""
+@pytest.mark.parametrize("turns", [0.0, math.inf])
+def test_every_course_ends(settings, cost, turns):
+    """Nothing is ever good enough, whether chains come round or not, and steps cost the same."""
     info, steps = Info(modes=3), []
     while (step := decide(info, settings)) is not Step.FINISH:
         steps.append(step)
+        again = info.weighed == info.rounds
+        fresh = min(4 * info.fresh, settings.most_fresh) if again else settings.fresh
         after = {
             Step.EXPLORE: {"explored": True},
             Step.SEARCH: {"searched": info.searched + 1, "unfitted": 3},
@@ -114,11 +179,13 @@ def test_every_course_ends(settings, cost):
             Step.TRY: {"tried": True, "ess": 1.0},
             Step.CERTIFY: {"certified": True},
             Step.MOVE: {"rounds": info.rounds + 1},
-            Step.WEIGH: {"weighed": info.rounds},
+            Step.WEIGH: {"weighed": info.rounds, "fresh": fresh, "turns": turns, "change": 0.0},
             Step.PROBE: {"probed": True},
         }
         info = info._replace(spent=info.spent + cost, **after[step])
-        assert len(steps) < settings.search_rounds + 2 * settings.rounds[-1] + 10
+        # Two weighings at most after the same rounds: most draws are four times the first ones.
+        most = settings.search_rounds + settings.rounds[-1] + 2 * len(settings.rounds) + 10
+        assert len(steps) < most
     if settings.explores:
         # No answer rests on chains that were not weighed after their last round.
         assert info.weighed == info.rounds >= settings.rounds[0]
@@ -151,13 +218,24 @@ def test_chains_have_arrived_if_they_came_round_and_do_not_shift(measured, arriv
 
 
 def test_settings_that_must_fit_each_other():
-    for settings in BUDGETS.values():
+    for settings in ALL:
         assert settings.islands * settings.chains % settings.block == 0
         assert settings.islands % 2 == 0  # Half of them are bridged to the other half.
         assert list(settings.rounds) == sorted(set(settings.rounds))
         assert settings.least_turns <= settings.turns
         assert settings.fresh % settings.islands == 0
-    costs = [settings.cost for settings in BUDGETS.values()]
-    assert costs == sorted(costs)
+        assert settings.fresh <= settings.most_fresh <= 4 * settings.fresh
+        # Half of the chains spread out, in whole blocks.
+        assert settings.islands * settings.chains // 2 % settings.block == 0
+        # There are rounds that ln evidence can be held against.
+        assert any(2 * early <= late for early, late in itertools.combinations(settings.rounds, 2))
+        assert 0 < settings.burn_in < 1
+    for family in (BUDGETS, FAMILIAR_BUDGETS):
+        costs = [settings.cost for settings in family.values()]
+        assert costs == sorted(costs)
+    assert BUDGETS.keys() == FAMILIAR_BUDGETS.keys()
+    assert all(known.cost <= BUDGETS[name].cost for name, known in FAMILIAR_BUDGETS.items())
+    # What is not known to be covered never counts as covered.
+    assert all(settings.covering_khat == -math.inf for settings in BUDGETS.values())
     with pytest.raises(dataclasses.FrozenInstanceError):
         SETTINGS.cost = 1.0  # pyright: ignore[reportAttributeAccessIssue]

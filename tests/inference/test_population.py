@@ -122,7 +122,7 @@ def test_rows_come_back_in_their_order():
     visited, after, counts = move_all(
         jax.random.key(0),
         target,
-        1.0,
+        (1.0, 0.0),
         points,
         labels,
         kernel,

@@ -1,113 +1,91 @@
-"""Chains that are made of exact draws are weighed without error."""
+"""What chains may jump to, and what they are weighed against."""
 
 import jax
 import numpy as np
 import pytest
 
-from densities import quadratic, two_gaussians
-from latentuq.inference.chains import Chains
-from latentuq.inference.importance import expectation
-from latentuq.inference.moves import Kernel
-from latentuq.inference.proposals import weigh_chains
+from latentuq.inference.proposals import fit_halves
 from latentuq.inference.regions import Regions
 from latentuq.inference.settings import Settings
-from latentuq.inference.target import Target, log_densities_at
+from latentuq.inference.target import Target
 
 SETTINGS = Settings()
-LOG_Z = -2.0
-MEAN, COVARIANCE = np.array([1.0, -2.0]), np.array([[1.0, 0.6], [0.6, 0.5]])
-SHAPE = (SETTINGS.islands, SETTINGS.chains)
+ISLANDS, SIZE, STOPS = SETTINGS.islands, SETTINGS.chains, 8
 
 
-def chains_of(target, regions, settled):
-    """Chains that have been at these places, and before that elsewhere."""
-    settled = settled.astype(np.float32)
-    values = log_densities_at(target.log_density, settled.reshape(-1, target.dim))
-    values = values.reshape(settled.shape[:3]).astype(float)
-    return Chains(
-        regions,
-        np.zeros(SHAPE, int),
-        Kernel(np.array(regions.factors), np.zeros(len(regions.means))),
-        np.concatenate([100 + settled, settled], axis=2),
-        np.concatenate([values - 100, values], axis=2),
-        rounds=4,
-    )
+def whole(dim):
+    return Regions(np.zeros(1), np.zeros((1, dim)), np.eye(dim)[None])
 
 
-def gaussian_chains(seed, stops=16):
-    target = Target(quadratic(MEAN, COVARIANCE, LOG_Z).log_density, 2)
-    rng = np.random.default_rng(seed)
-    settled = MEAN + rng.standard_normal((*SHAPE, stops, 2)) @ np.linalg.cholesky(COVARIANCE).T
-    regions = Regions(np.zeros(1), np.zeros((1, 2)), np.eye(2)[None])
-    return target, chains_of(target, regions, settled)
+def fitted(points, regions=None):
+    dim = points.shape[-1]
+    target = Target(lambda u: -0.5 * u @ u, dim, scale=3.0)
+    rng = np.random.default_rng(0)
+    regions = whole(dim) if regions is None else regions
+    return fit_halves(rng, target, points, regions, SETTINGS)
 
 
-@pytest.fixture(scope="module")
-def weighed():
-    found = []
-    for seed in range(30):
-        target, chains = gaussian_chains(seed)
-        found.append(weigh_chains(jax.random.key(seed), target, chains, SETTINGS))
-    return found
+def normal(dim, seed=0, stops=STOPS):
+    return np.random.default_rng(seed).standard_normal((ISLANDS, SIZE, stops, dim))
 
 
-def test_the_evidence_is_exact_to_its_error(weighed):
-    pulls = [
-        float(each.draws.log_evidence - LOG_Z) / float(each.draws.log_evidence_error)
-        for each in weighed
-    ]
-    # Student's t with 7 degrees: variance 7 / 5 and kurtosis 5; four errors of 30 squares.
-    assert abs(np.mean(np.square(pulls)) - 1.4) < 4 * 1.4 * np.sqrt(4 / 30)
-    assert max(float(each.draws.log_evidence_error) for each in weighed) < 0.02
+def weights_of(proposal):
+    return np.exp(proposal.mixture.log_weights)
 
 
-def test_weighted_draws_stand_for_the_density(weighed):
-    pulls = []
-    for draws, counts in weighed:
-        assert counts.forwards == SETTINGS.fresh
-        assert draws.draws.shape == (SETTINGS.fresh + np.prod(SHAPE) * 16, 2)
-        assert np.bincount(draws.islands).tolist() == [SETTINGS.fresh // 8 + 32 * 16] * 8
-        np.testing.assert_allclose(np.logaddexp.reduce(draws.log_weights), 0, atol=1e-4)
-        # ln p - ln q of the mixture that they come from is the weight.
-        mixed = draws.log_densities - draws.log_proposals - np.log(len(draws.draws))
-        seen = draws.log_weights > -50
-        gaps = mixed - float(draws.log_evidence) - draws.log_weights
-        np.testing.assert_allclose(gaps[seen], 0, atol=1e-3)
-        white = np.linalg.solve(np.linalg.cholesky(COVARIANCE), (draws.draws - MEAN).T).T
-        mean, error = expectation(white, draws.log_weights, draws.islands)
-        pulls.append(mean / error)
-        square, _ = expectation(white**2, draws.log_weights, draws.islands)
-        np.testing.assert_allclose(square, 1, atol=0.1)
-        assert draws.ess > 4000
-    assert abs(np.mean(np.square(pulls)) - 1.4) < 4 * 1.4 * np.sqrt(4 / 60)
+def test_each_half_gets_what_the_other_has_seen():
+    points = normal(2)
+    points[1::2] += 20
+    first, second = fitted(points)
+    for proposal, centre in ((first, 20), (second, 0)):
+        used = weights_of(proposal) > 0
+        assert np.all(np.abs(proposal.mixture.means[used] - centre) < 6)
+        # The mean of the mixture is that of 1024 points, whose own error is 1 / 32.
+        mean = weights_of(proposal) @ np.asarray(proposal.mixture.means)
+        np.testing.assert_allclose(mean, centre, atol=4 / 32)
+        assert proposal.scale == 3.0
 
 
-def test_a_short_history_gives_a_wide_error(weighed):
-    # A chain that is stuck counts as one draw, and the error knows it.
-    target, chains = gaussian_chains(0, stops=1)
-    stuck = chains._replace(
-        points=np.repeat(chains.settled.points, 32, axis=2),
-        log_densities=np.repeat(chains.settled.log_densities, 32, axis=2),
-    )
-    draws = weigh_chains(jax.random.key(0), target, stuck, SETTINGS).draws
-    assert draws.ess < SETTINGS.fresh + 2 * np.prod(SHAPE)
-    assert abs(float(draws.log_evidence) - LOG_Z) < 5 * float(draws.log_evidence_error)
+@pytest.mark.parametrize(("dim", "number"), [(1, 64), (2, 64), (8, 21), (32, 5), (200, 1)])
+def test_components_are_as_many_as_points_are_enough_for(dim, number):
+    for proposal in fitted(normal(dim)):
+        assert proposal.mixture.components == number
+        assert np.all(np.isfinite(proposal.mixture.factors))
 
 
-def test_masses_of_two_modes_do_not_depend_on_where_chains_are():
-    mixture = two_gaussians(2, 16.0, (0.8, 0.2))
-    target = Target(mixture.log_prob, 2, scale=4.0)
-    regions = Regions(np.log([0.5, 0.5]), np.asarray(mixture.means), np.tile(np.eye(2), (2, 1, 1)))
-    pulls = []
-    for seed in range(20):
-        rng = np.random.default_rng(seed)
-        settled = rng.standard_normal((*SHAPE, 16, 2))
-        # Three of four chains are where a fifth of the mass is.
-        settled[..., 0] += np.where(np.arange(SETTINGS.chains) % 4, 8.0, -8.0)[:, None]
-        chains = chains_of(target, regions, settled)
-        draws = weigh_chains(jax.random.key(seed), target, chains, SETTINGS).draws
-        mass, error = expectation(draws.draws[:, 0] > 0, draws.log_weights, draws.islands)
-        pulls.append((mass - 0.2) / error)
-        assert abs(mass - 0.2) < 0.03
-        assert abs(float(draws.log_evidence)) < 6 * float(draws.log_evidence_error)
-    assert abs(np.mean(np.square(pulls)) - 1.4) < 4 * 1.4 * np.sqrt(4 / 20)
+def test_every_region_has_a_component_and_sizes_are_few():
+    # More regions than a mixture of 8 dimensions has components, which it is padded to.
+    rng, number = np.random.default_rng(1), 25
+    means = 30 * rng.standard_normal((number, 8))
+    regions = Regions(np.zeros(number), means, np.tile(np.eye(8), (number, 1, 1)))
+    points = normal(8) + means[np.arange(SIZE) % number][:, None]
+    for proposal in fitted(points, regions):
+        assert proposal.mixture.components == 32
+        assert np.count_nonzero(weights_of(proposal)) == number
+        gaps = np.asarray(proposal.mixture.means)[:number] - means
+        # At least 32 points in each: five errors of a mean.
+        np.testing.assert_allclose(gaps, 0, atol=5 / np.sqrt(32))
+
+
+@pytest.mark.parametrize("stops", [1, 8])
+def test_a_mixture_knows_the_thickness_of_an_arm(stops):
+    # A banana whose arms a single component would be far too wide for.
+    points = normal(2, stops=stops)
+    points[..., 1] = 2 * points[..., 0] ** 2 + 0.1 * points[..., 1]
+    draws = np.asarray(fitted(points)[0].mixture.sample(jax.random.key(0), 4096))
+    gaps = draws[:, 1] - 2 * draws[:, 0] ** 2
+    # Draws of a single component miss the arm by as much as the banana is high.
+    assert np.median(np.abs(gaps)) < np.std(points[..., 1]) / 4
+    # Four errors of the points, and of the draws.
+    errors = np.sqrt(0.0455 * 0.9545 * (2 / points[..., 0].size + 1 / 4096))
+    assert abs(np.mean(np.abs(draws[:, 0]) > 2) - 0.0455) < 4 * errors
+
+
+def test_points_that_are_few_are_all_that_counts():
+    # 128 chains of one place each are padded to 4096; were copies points, two different ones would
+    # be enough for a component that is as narrow as nothing.
+    proposal = fitted(normal(2, stops=1))[0]
+    sizes = np.sqrt(np.abs(np.linalg.det(proposal.mixture.factors)))
+    assert proposal.mixture.components == 64
+    # They begin as narrow as a 64th of the whole, which is 1 / 8 wide, and borrow that shape.
+    assert np.all(sizes > 1 / 16)

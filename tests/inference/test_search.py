@@ -252,14 +252,19 @@ def test_places_where_the_density_is_are_starts_in_their_order():
     target = Target(needle.log_prob, 2)
     likely = np.zeros((96, 2))
     likely[40] = 30.0, 0.5
-    first = search(jax.random.key(0), target, EMPTY, likely)
-    second = search(jax.random.key(1), target, first, likely)
+    first = search(jax.random.key(0), target, EMPTY, likely, 0)
+    second = search(jax.random.key(1), target, first, likely, 1)
     # Half of each round: the forty-first place is in the second one, at an odd position.
     assert len(first.modes) == 1
     assert len(second.modes) == 2
     assert second.found_at[1] == ROUND_STARTS + 2 * (40 - ROUND_STARTS // 2) + 1
     # No bank of draws of the reference was needed.
     assert second.counts.forwards < 4096
+    # Starts that a sweep has made count for nothing in that order.
+    swept = first._replace(
+        values=np.zeros(999), basins=np.zeros(999, int), independent=np.ones(999, bool)
+    )
+    assert len(search(jax.random.key(1), target, swept, likely, 1).modes) == 2
 
 
 def test_good_turing_counts_the_basins_of_independent_starts():

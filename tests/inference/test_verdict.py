@@ -65,7 +65,7 @@ def judge(fit=None, **changes):
         (
             {"rounds": 64, "turns": 1.2, "drift": 0.3, "settled": False},
             Cause.UNSETTLED,
-            "Over 64 rounds a chain made 1.2 independent draws (at least 2.5 are needed), and ln p"
+            "Over 64 rounds a chain made 1.2 independent draws (at least 4.0 are needed), and ln p"
             " shifted by 0.30 of its standard deviation (limit 0.20)",
         ),
         ({"ess": 99.0}, Cause.FEW_DRAWS, "only 99 independent ones, and 100 are needed"),

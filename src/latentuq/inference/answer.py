@@ -113,7 +113,7 @@ def assemble(
     gaussians = [membership.gaussians[index] for index in order]
     diagnostics = Diagnostics(
         khat=float(draws.khat),
-        # Chains bound the weights of all draws, so that the tail of the proposals' means nothing.
+        # Chains bound the weights of all draws, and the tail does not matter.
         khat_limit=math.inf if info.rounds else settings.gaussian_khat,
         ess=float(draws.ess),
         draws=len(draws.draws),
@@ -135,6 +135,7 @@ def assemble(
         found_mode=membership.minima,
         lost=probes.lost,
         settled=has_arrived(info, settings),
+        change=info.change,
     )
     points = to_device(np.array([mode.point for mode in modes]), dtype)
     clock.stage("certify", "certified", computed.sentence, points, to_device(weights, dtype))
@@ -184,6 +185,7 @@ def judge_computation(
     found_mode: bool,
     lost: float,
     settled: bool = True,
+    change: float = 0.0,
 ) -> Mark:
     """Makes the mark `computed`: is this the posterior?
 
@@ -195,6 +197,7 @@ def judge_computation(
         found_mode: Whether the search found a mode at all.
         lost: The share of the posterior draws that were followed and ended in no mode.
         settled: Whether the chains had arrived.
+        change: How far ln evidence had changed, in standard errors.
     """
     khat, limit, ess = diagnostics.khat, diagnostics.khat_limit, diagnostics.ess
     missed = {"missed_mass": diagnostics.missed_mass, "starts": starts}
@@ -215,6 +218,7 @@ def judge_computation(
     if not settled:
         found = {"turns": diagnostics.turns, "least": settings.least_turns}
         found |= {"drift": diagnostics.drift, "limit": settings.drift}
+        found |= {"change": change, "most": settings.largest_change}
         reasons.append(Reason(Cause.UNSETTLED, found | {"rounds": diagnostics.rounds}))
     if lost > settings.most_lost:
         reasons.append(Reason(Cause.DRAWS_LOST, {"lost": lost, "limit": settings.most_lost}))

@@ -18,6 +18,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.optimize import brentq
 
+from latentuq.inference.importance import log_ratios
+
 # An island that has few chains in a region counts for at most so many times more.
 _MOST_LEVELLING = 3.0
 
@@ -63,8 +65,7 @@ class Bridged(NamedTuple):
 
 def bridge(seen: Seen, islands: int, efficiency: float) -> Bridged:
     """Computes the evidence, its error, and the weights of all draws."""
-    gains = seen.log_densities - seen.log_proposals
-    gains = np.where(np.isfinite(gains), gains, -np.inf)
+    gains = log_ratios(seen.log_densities, seen.log_proposals)
     counts = np.where(seen.chained, efficiency, 1.0)
     halves = seen.islands % 2
     fresh = np.bincount(halves, ~seen.chained, 2)
@@ -93,7 +94,8 @@ def bridge(seen: Seen, islands: int, efficiency: float) -> Bridged:
         return Bridged(log_weights, -np.inf, np.inf, 0.0)
     log_evidence = float(np.logaddexp.reduce(masses))
     total = np.exp(np.array(masses) - log_evidence) @ np.array(influences)
-    error = float(np.sqrt(np.sum((total - total.mean()) ** 2) / (islands * (islands - 1))))
+    # The mean of each half of the islands is taken off already.
+    error = float(np.sqrt(np.sum(total**2) / (islands * (islands - 2))))
     error = max(error, _scatter(pushes * np.exp(homes - log_evidence), seen, fresh))
     shares = np.exp(log_weights - log_evidence)
     ess = float(1 / np.sum(shares**2 / counts))

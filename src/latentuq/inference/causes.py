@@ -91,8 +91,8 @@ class Cause(enum.Enum):
         "the chains were still on their way when the budget ended, so part of the answer may be"
         " missing",
         "over {rounds:.0f} rounds a chain made {turns:.1f} independent draws (at least {least:.1f}"
-        " are needed), and ln p shifted by {drift:.2f} of its standard deviation (limit"
-        " {limit:.2f})",
+        " are needed), ln p shifted by {drift:.2f} of its standard deviation (limit {limit:.2f}),"
+        " and ln evidence changed by {change:.1f} of its standard errors (limit {most:.1f})",
         _MORE_TIME,
     )
     DRAWS_LOST = (

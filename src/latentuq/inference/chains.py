@@ -56,7 +56,7 @@ class Chains(NamedTuple):
 
     @property
     def sound(self) -> Bool[np.ndarray, "islands chains"]:
-        """Which chains are where the density is; one that began elsewhere cannot move."""
+        """Which chains are where the density is; one that began elsewhere can only jump."""
         return np.all(np.isfinite(self.log_densities), axis=2)
 
 
@@ -100,11 +100,12 @@ def begin(
 def advance(
     key: Key[Array, ""], target: Target, chains: Chains, settings: Settings
 ) -> tuple[Chains, Counts]:
-    """Moves every chain by one round and lets it jump; regions' shapes are learnt in the first."""
+    """Moves every chain by one round and lets it jump; shapes are learnt after the first two."""
     if 0 < chains.rounds <= 2:
         chains = chains._replace(kernel=_learned(chains))
+    move_key, jump_key = jax.random.split(key)
     visited, kernel, counts = move_all(
-        key,
+        move_key,
         target,
         (1.0, 0.0),
         chains.points[:, :, -1],
@@ -115,7 +116,7 @@ def advance(
     )
     points, log_densities = visited
     points[:, :, -1], log_densities[:, :, -1], jumps = jump(
-        jax.random.fold_in(key, 1),
+        jump_key,
         target,
         chains.proposals,
         chains.regions,
@@ -187,7 +188,9 @@ def efficiencies(chains: Chains) -> Float[np.ndarray, " statistics"]:
     by_chain = seen.reshape(-1, stops, 2 * dim + 1)
     inside = np.var(by_chain, axis=(0, 1))
     between = np.var(np.mean(by_chain, axis=1), axis=0, ddof=1)
-    return np.clip(inside / np.maximum(between * stops, 1e-30), 1 / stops, 1.0)
+    # What does not vary is known.
+    worth = np.where(inside > 0, inside / np.maximum(between * stops, 1e-30), 1.0)
+    return np.clip(worth, 1 / stops, 1.0)
 
 
 def _centred(

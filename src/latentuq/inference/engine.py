@@ -18,7 +18,15 @@ from latentuq.inference.importance import WeightedDraws, importance_sample
 from latentuq.inference.membership import assign
 from latentuq.inference.mixture import Defensive
 from latentuq.inference.modes import Probes, SearchState, empty_search
-from latentuq.inference.policy import Info, Step, decide
+from latentuq.inference.policy import (
+    Evidence,
+    Info,
+    Step,
+    change_since,
+    decide,
+    next_fresh,
+    next_reach,
+)
 from latentuq.inference.population import Population, explore
 from latentuq.inference.result import Inference, Progress
 from latentuq.inference.search import ROUND_STARTS, is_settled, probe, relevant_modes, search
@@ -40,7 +48,7 @@ class State(NamedTuple):
         chains: The chains on the density.
         proposal: The mixture of the Gaussians.
         draws: The latest draws with their weights.
-        evidences: The rounds after which chains were weighed, with ln evidence and its error.
+        evidences: What came of each weighing of the chains.
         probes: Posterior draws that have been followed to their modes.
     """
 
@@ -52,7 +60,7 @@ class State(NamedTuple):
     chains: Chains | None = None
     proposal: Defensive | None = None
     draws: WeightedDraws | None = None
-    evidences: tuple[tuple[int, float, float], ...] = ()
+    evidences: tuple[Evidence, ...] = ()
     probes: Probes | None = None
 
     @property
@@ -135,7 +143,6 @@ def _search(
         searched=info.searched + 1,
         settled=is_settled(found, settings),
         modes=len(order),
-        unfitted=len(set(order) - set(state.fits)),
     )
 
 
@@ -145,7 +152,7 @@ def _fit(
     order = relevant_modes(state.found, settings)
     fits, counts = fit_modes(key, target, state.found, order)
     fits = dict(sorted(fits.items(), key=lambda item: -float(item[1].log_mass)))
-    return state._replace(fits=fits, counts=state.counts + counts), info._replace(unfitted=0)
+    return state._replace(fits=fits, counts=state.counts + counts), info._replace(fitted=True)
 
 
 def _try(
@@ -185,12 +192,13 @@ def _measured(draws: WeightedDraws) -> dict[str, float]:
 def _move(
     key: Key[Array, ""], target: Target, state: State, info: Info, settings: Settings
 ) -> tuple[State, Info]:
+    begin_key, advance_key = jax.random.split(key)
     chains, spent = state.chains, Counts()
     if chains is None:
         assert state.population is not None
         assert state.proposal is not None
         chains, spent = begin(
-            key,
+            begin_key,
             target,
             divide(target, list(state.fits.values())),
             state.population.points,
@@ -198,7 +206,7 @@ def _move(
             state.proposal,
             settings,
         )
-    chains, counts = advance(key, target, chains, settings)
+    chains, counts = advance(advance_key, target, chains, settings)
     state = state._replace(chains=chains, counts=state.counts + spent + counts)
     return state, info._replace(rounds=chains.rounds)
 
@@ -208,32 +216,29 @@ def _weigh(
 ) -> tuple[State, Info]:
     chains = state.chains
     assert chains is not None
-    again = info.weighed == info.rounds
-    fresh = min(4 * info.fresh, settings.most_fresh) if again else settings.fresh
-    weighed = weigh_chains(key, target, chains, fresh, settings)
+    fresh = next_fresh(info, settings)
+    worth = efficiencies(chains)
+    weighed = weigh_chains(key, target, chains, fresh, float(np.median(worth)), settings)
+    evidence = Evidence(
+        info.rounds, float(weighed.draws.log_evidence), float(weighed.draws.log_evidence_error)
+    )
     shift, shift_errors = drift(chains)
-    turns = float(np.min(efficiencies(chains))) * chains.settled.points.shape[2]
-    reach = min(2 * chains.reach, settings.longest) if turns < settings.turns else chains.reach
-    measured = _measured(weighed.draws)
-    evidence = float(weighed.draws.log_evidence), measured["error"]
-    change = np.inf
-    for rounds, before, error in state.evidences:
-        if 2 * rounds <= info.rounds:
-            change = abs(evidence[0] - before) / float(np.hypot(evidence[1], error))
+    turns = float(np.min(worth)) * chains.settled.points.shape[2]
+    reach = next_reach(chains.reach, turns, settings)
     state = state._replace(
         chains=chains._replace(reach=reach, proposals=weighed.proposals),
         draws=weighed.draws,
-        evidences=(*state.evidences, (info.rounds, *evidence)),
+        evidences=(*state.evidences, evidence),
         counts=state.counts + weighed.counts,
     )
     return state, info._replace(
         weighed=info.rounds,
         fresh=fresh,
-        change=change,
+        change=change_since(state.evidences, evidence),
         turns=turns,
         shift=shift,
         shift_errors=shift_errors,
-        **measured,
+        **_measured(weighed.draws),
     )
 
 

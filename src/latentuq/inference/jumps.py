@@ -100,6 +100,8 @@ def _offers(
     for region in np.unique(begun):
         chains = rng.permutation(np.flatnonzero((begun == region) & at_home))
         offered = np.flatnonzero(regions == region)
-        for first in range(0, len(offered) if len(chains) else 0, max(len(chains), 1)):
+        if not len(chains):
+            continue
+        for first in range(0, len(offered), len(chains)):
             some = offered[first : first + len(chains)]
             yield chains[: len(some)], some

@@ -30,8 +30,8 @@ class Info(NamedTuple):
         searched: The number of rounds of the search.
         wanted: The number of rounds that it takes to use all starts that a user gave.
         settled: Whether another round is unlikely to find a new mode of relevant mass.
-        unfitted: The number of relevant modes without a Gaussian.
         modes: The number of relevant modes.
+        fitted: Whether each of them has a Gaussian.
         tried: Whether the Gaussians have been tried.
         certified: Whether the answer rests on fresh draws of them.
         khat: The shape of the tail of their weights.
@@ -40,8 +40,9 @@ class Info(NamedTuple):
         fresh: The draws of proposals that they were weighed against then.
         error: The standard error of ln evidence.
         ess: The effective number of draws.
-        change: How far ln evidence has changed since half as many rounds, in standard errors.
-        turns: The number of independent draws that a chain has made, of the slowest coordinate.
+        change: How far ln evidence has changed, see `change_since`.
+        turns: How many independent draws a chain has made on average, of the slowest among the
+            coordinates, their squares and ln p.
         shift: How far ln p has shifted along the chains, in its standard deviations.
         shift_errors: The same in standard errors.
         probed: Whether posterior draws have been followed to their modes.
@@ -52,8 +53,8 @@ class Info(NamedTuple):
     searched: int = 0
     wanted: int = 1
     settled: bool = False
-    unfitted: int = 0
     modes: int = 0
+    fitted: bool = False
     tried: bool = False
     certified: bool = False
     khat: float = math.inf
@@ -79,7 +80,7 @@ def decide(info: Info, settings: Settings) -> Step:
     searching = info.spent < settings.search_share * settings.cost
     if not info.settled and info.searched < settings.search_rounds and searching:
         return Step.SEARCH
-    if info.unfitted:
+    if info.modes and not info.fitted:
         return Step.FIT
     if not info.tried:
         return Step.TRY
@@ -91,6 +92,8 @@ def decide(info: Info, settings: Settings) -> Step:
         return Step.MOVE
     if info.weighed < info.rounds and (info.rounds in settings.rounds or not affordable):
         return Step.WEIGH
+    if info.weighed and not info.ess:
+        return Step.FINISH
     if info.weighed == info.rounds and not affordable:
         return _last(info)
     if info.weighed == info.rounds and _have_come_round(info, settings):
@@ -116,6 +119,44 @@ def _have_come_round(info: Info, settings: Settings) -> bool:
 
 
 def has_arrived(info: Info, settings: Settings) -> bool:
-    """Says whether the chains have come round, and are where they were a while ago."""
+    """Says whether the chains have come round, and find what they found a while ago."""
+    if not info.rounds:
+        return True
     shifted = info.shift > settings.drift and info.shift_errors > settings.drift_errors
-    return not info.rounds or (info.turns >= settings.least_turns and not shifted)
+    # The change is infinite until there is something to compare with.
+    changed = settings.largest_change < info.change < math.inf
+    return info.turns >= settings.least_turns and not shifted and not changed
+
+
+def next_fresh(info: Info, settings: Settings) -> int:
+    """Chooses how many fresh draws the chains are weighed against: more, if these were too few."""
+    if info.weighed < info.rounds:
+        return settings.fresh
+    return min(4 * info.fresh, settings.most_fresh)
+
+
+def next_reach(reach: float, turns: float, settings: Settings) -> float:
+    """Chooses how long moves are from now on: longer, if chains do not come round."""
+    return min(2 * reach, settings.longest) if turns < settings.turns else reach
+
+
+class Evidence(NamedTuple):
+    """What came of weighing the chains after so many rounds: ln evidence and its error."""
+
+    rounds: int
+    value: float
+    error: float
+
+
+def change_since(before: tuple[Evidence, ...], now: Evidence) -> float:
+    """Computes how far ln evidence is from what it was, in standard errors.
+
+    The largest change counts since a quarter to a half of the rounds; it is infinite if the chains
+    were not weighed then.
+    """
+    gaps = [
+        abs(now.value - then.value) / max(math.hypot(now.error, then.error), 1e-30)
+        for then in before
+        if 2 * then.rounds <= now.rounds <= 4 * then.rounds
+    ]
+    return max(gaps, default=math.inf)

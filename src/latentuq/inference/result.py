@@ -46,7 +46,7 @@ class Diagnostics:
 
     Attributes:
         khat: The shape of the tail of the weights of the draws.
-        khat_limit: The largest k-hat that the verdict allows: 0.3, or inf if there were chains.
+        khat_limit: The largest k-hat that the verdict allows; inf if there were chains.
         ess: The effective number of the draws.
         draws: The number of the draws.
         el2o: The EL2O value of each mode's Gaussian; zero for a Gaussian target.
@@ -56,8 +56,8 @@ class Diagnostics:
             prior ends in a basin that none has reached.
         rounds: The number of rounds of chains that were needed; 0 if Gaussians at the modes
             sufficed.
-        turns: The number of independent draws that each chain has made, of the slowest coordinate;
-            inf without chains.
+        turns: How many independent draws a chain has made on average, of the slowest among the
+            coordinates, their squares and ln p; inf without chains.
         drift: How far ln p has shifted along the chains, in its standard deviations.
         counts: The number of evaluations of the density and its derivatives.
         forward_equivalents: The cost of these in units of one evaluation of the density.
@@ -167,7 +167,8 @@ class Inference(eqx.Module):
         weight_errors: The standard errors of the weights.
         means: The mean of each mode's Gaussian: EL2O's, or Laplace's for a mode found late.
         factors: The lower Cholesky factors of the Gaussians' covariances.
-        proposal: The mixture that draws came from.
+        proposal: The mixture of the Gaussians at the modes. Where chains ran, draws come from
+            other mixtures and from the chains.
         membership: How much of each component of the proposal's mixture belongs to each mode.
         draws: Draws of proposals and of chains, with their weights, evidence and k-hat.
         search: Where every start ended.

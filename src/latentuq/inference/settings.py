@@ -34,26 +34,28 @@ class Settings:
             exceed in proportion.
         acceptance: The mean acceptance that step sizes are steered to. With 0.75 chains reached the
             arms of a banana half as fast as with 0.9.
-        octaves: Step sizes vary by so many factors of two, downwards; most vary by far less. With 2
-            no step was small enough for the arms of the thinnest banana, and none went along them.
+        octaves: In each move a chain's step is smaller than the tuned one by a random factor, at
+            most two to this power and mostly far less. With 2 no step was small enough for the arms
+            of the thinnest banana, and none went along them.
         hot: The power of p at which half of the chains spread out before they begin. From where the
             population ends, where a banana has no arms yet, chains took four times as long.
-        hot_rounds: The largest number of rounds that they do so.
+        hot_rounds: The largest number of rounds of that spreading; 0 for none.
         offers: The number of draws of a proposal that a chain is offered to jump to in a round.
             They halved what bananas and heavy tails cost.
-        rounds: The rounds of chains after which they are weighed; the last one is the most. Where
-            they have been then is what they may jump to, so that early ones go ever farther out.
+        rounds: The rounds of chains after which they are weighed; the last one is the most. What
+            they may jump to is fitted anew each time, so that frequent early fits lead them out.
         sweep: The number of draws of the reference that descend by gradients alone in each round:
             300 starts miss a mode that attracts one in 500 once in two times, 4,096 once in 4,000.
             They cost as much as two rounds of 64 descents at 32 dimensions.
         search_rounds: The largest number of rounds of 64 descents.
-        search_share: The share of the cost that the search may take the spending to.
-        quiet_starts: The descents without a new mode of relevant mass that end the search.
-        starts_per_mode: The descents, in units of the squared number of modes of relevant mass:
+        search_share: The search ends once all spending exceeds this share of the cost.
+        quiet_starts: The search goes on until so many descents in a row have found no new mode of
+            relevant mass.
+        starts_per_mode: With K modes of relevant mass at least so many times K^2 descents are made:
             the rarest of K modes attracts about one in K^2 of the starts.
-        starts_per_basin: The same in units of the squared number of modes of any mass: where most
-            are light, a heavy one may be among those that nobody has found.
-        lonely: A mode that no more descents than this have found is lonely.
+        starts_per_basin: The same with all modes counted: where most are light, a heavy one may be
+            among those that nobody has found.
+        lonely: A mode is lonely if at most so many descents ended in it.
         lonely_mass: The largest share of the mass in lonely modes at which the search ends.
         relevant: The share of the mass from which a mode matters to the search.
         mass_reach: Modes so many nats lighter than the heaviest get no Gaussian.
@@ -75,20 +77,22 @@ class Settings:
             with fewer the fit describes its points and not the density.
         points: The largest number of points that a proposal is fitted to.
         wanted_error: The standard error of ln evidence at which the chains may end.
-        change: The change of ln evidence since half as many rounds, in standard errors, at which
-            chains may end: those that still reach new places find more mass, and may have come
-            round in all places that they know.
-        covering_khat: Below this k-hat the proposals cover the density, as far as its kind is
-            known, and nothing is likely to be found that the chains have not seen.
-        turns: The number of independent draws that every chain shall make, of the slowest
-            coordinate: chains that have not come round have not seen the tails. With 1.5 errors
-            of bananas were five times as large as stated, with 3 twice, with 6 as stated.
-        least_turns: The same below which an answer is not to be trusted.
+        change: The largest change of ln evidence since a quarter to a half of the rounds, in
+            standard errors, at which chains may end: those that still reach new places find more
+            mass, and may have come round in all places that they know.
+        covering_khat: Below this k-hat of the proposals `change` is not asked for: they cover the
+            density, as far as densities of its kind are known.
+        largest_change: With a larger change the verdict is that the chains were still on their way.
+        turns: How many independent draws a chain shall make, on average, of the slowest among the
+            coordinates, their squares and ln p: chains that have not come round have not seen the
+            tails. With 1.5 errors of bananas were five times as large as stated, with 3 twice, with
+            6 as stated.
+        least_turns: With fewer the verdict is that the chains were still on their way.
         drift: The shift of ln p from the first to the second half of the chains, in its standard
             deviations, from which they are still on their way, if it is significant.
         drift_errors: The shift in its own standard errors from which it is significant.
         probes: The number of posterior draws that descend to their modes, to weigh these.
-        fewest_draws: An answer that is worth fewer independent draws is none.
+        fewest_draws: With fewer effective draws the verdict is that they are too few.
         largest_error: The largest standard error of ln evidence of an answer.
         most_missed: The largest share of the mass in modes that at most one start has found.
         most_lost: The largest share of followed draws that may end in no mode.
@@ -112,28 +116,11 @@ class Settings:
     hot_rounds: int = 8
     offers: int = 8
     rounds: tuple[int, ...] = (
-        2,
-        3,
-        4,
-        5,
-        6,
-        8,
-        10,
-        12,
-        14,
-        16,
-        20,
-        24,
-        28,
-        32,
-        40,
-        48,
-        56,
-        64,
-        80,
-        96,
-        112,
-        128,
+        *range(2, 6),
+        *range(6, 16, 2),
+        *range(16, 32, 4),
+        *range(32, 64, 8),
+        *range(64, 129, 16),
     )
     sweep: int = 4096
     search_rounds: int = 48
@@ -157,8 +144,9 @@ class Settings:
     points_per_component: int = 24
     points: int = 4096
     wanted_error: float = 0.1
-    change: float = 1.5
+    change: float = 2.0
     covering_khat: float = -math.inf
+    largest_change: float = 4.0
     turns: float = 6.0
     least_turns: float = 4.0
     drift: float = 0.2
@@ -193,8 +181,8 @@ BUDGETS = {
 def _familiar(settings: Settings, cost: float, turns: float = 1.5) -> Settings:
     """The same for densities whose shapes are known to be rounder, and which cost more.
 
-    Their chains come round sooner, and need no hot start. Modes that the population does not find
-    were not seen.
+    Their chains come round sooner, and need no hot start. No mode was seen that the population had
+    missed, so there is no sweep.
     """
     return dataclasses.replace(
         settings,

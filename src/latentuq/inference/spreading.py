@@ -25,8 +25,8 @@ def spread(
 ) -> tuple[Float[np.ndarray, "islands chains dim"], tuple[Defensive, Defensive], Counts]:
     """Lets chains spread on p^hot; the reference has no part in it, nor is it a limit.
 
-    They stop when ln p has fallen as far as that of a Gaussian would, because p^hot of heavy tails
-    has no integral.
+    They stop early if ln p falls, after the first round, by as much as that of a Gaussian does in
+    all: p^hot of heavy tails may have no integral.
 
     Returns:
         The chains, what each half of the islands may jump to, and the evaluations.

@@ -8,7 +8,7 @@ from jaxtyping import Array, Key
 
 from latentuq.core.randomness import host_generator
 from latentuq.inference.bridge import Seen, bridge
-from latentuq.inference.chains import Chains, efficiencies
+from latentuq.inference.chains import Chains
 from latentuq.inference.importance import (
     WeightedDraws,
     draw,
@@ -41,9 +41,17 @@ class Weighed(NamedTuple):
 
 
 def weigh_chains(
-    key: Key[Array, ""], target: Target, chains: Chains, fresh: int, settings: Settings
+    key: Key[Array, ""],
+    target: Target,
+    chains: Chains,
+    fresh: int,
+    efficiency: float,
+    settings: Settings,
 ) -> Weighed:
-    """Bridges each half of the islands to draws of a proposal that is fitted to the other half."""
+    """Bridges each half of the islands to draws of a proposal that is fitted to the other half.
+
+    So many fresh draws are made, and a place of a chain is worth `efficiency` independent draws.
+    """
     points = chains.settled.points
     proposals = fit_halves(host_generator(key), target, points, chains.regions, settings)
     parts = [
@@ -53,7 +61,6 @@ def weigh_chains(
     # No source is in both halves.
     parts[1] = parts[1]._replace(sources=parts[1].sources + np.max(parts[0].sources) + 1)
     seen = Seen(*(np.concatenate(part) for part in zip(*parts, strict=True)))
-    efficiency = float(np.median(efficiencies(chains)))
     draws = _weighted(seen, len(points), efficiency)
     return Weighed(draws, proposals, Counts(forwards=fresh))
 
@@ -83,17 +90,19 @@ def _see(
 def _weighted(seen: Seen, islands: int, efficiency: float) -> WeightedDraws:
     """Weighs all draws, and keeps those that have some weight."""
     found = bridge(seen, islands, efficiency)
-    with np.errstate(invalid="ignore"):
-        # The density that all draws together come from, for whoever reweights them.
-        log_mixture = seen.log_densities - found.log_weights - np.log(len(seen.points))
-    order = np.argsort(found.log_weights)
-    light = np.cumsum(np.exp(found.log_weights[order] - found.log_evidence)) < _NEGLIGIBLE
-    number = -(-np.count_nonzero(~light) // _KEPT) * _KEPT if found.ess else _KEPT
+    number, order = _KEPT, np.argsort(found.log_weights)
+    if found.ess:
+        light = np.cumsum(np.exp(found.log_weights[order] - found.log_evidence)) < _NEGLIGIBLE
+        number *= -(-np.count_nonzero(~light) // _KEPT)
     kept = np.sort(order[-number:])
+    log_weights, log_densities = found.log_weights[kept], seen.log_densities[kept]
+    with np.errstate(invalid="ignore"):
+        # The density that all kept draws together come from, for whoever reweights them.
+        log_mixture = log_densities - log_weights - np.log(len(kept))
     numbers = (
-        found.log_weights[kept] - (found.log_evidence if found.ess else 0),
-        seen.log_densities[kept],
-        log_mixture[kept],
+        log_weights - (np.logaddexp.reduce(log_weights) if found.ess else 0),
+        log_densities,
+        log_mixture,
         found.log_evidence,
         found.error,
         pareto_khat(log_ratios(seen.log_densities, seen.log_proposals)[~seen.chained]),
