@@ -234,7 +234,7 @@ def _weigh(
     return state, info._replace(
         weighed=info.rounds,
         fresh=fresh,
-        change=change_since(state.evidences, evidence),
+        change=change_since(state.evidences, evidence, settings),
         turns=turns,
         shift=shift,
         shift_errors=shift_errors,

@@ -100,7 +100,7 @@ class Probes(NamedTuple):
 
     Attributes:
         state: What the search knows after them.
-        points: The draws; there are none for an unrefined proposal.
+        points: The draws; there are none if Gaussians sufficed, or if there is one mode.
         basins: The index of the mode of each, -1 for none.
         worth: The number of independent draws that each of them is worth, at most one.
     """

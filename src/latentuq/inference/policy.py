@@ -114,8 +114,10 @@ def _gaussians_suffice(info: Info, settings: Settings) -> bool:
 
 def _have_come_round(info: Info, settings: Settings) -> bool:
     """Says whether the chains have, and nothing that they had not seen was found since."""
-    complete = info.change <= settings.change or info.khat < settings.covering_khat
-    return info.turns >= settings.turns and has_arrived(info, settings) and complete
+    if not has_arrived(info, settings):
+        return False
+    covered = info.khat < settings.covering_khat
+    return covered or (info.turns >= settings.turns and info.change <= settings.change)
 
 
 def has_arrived(info: Info, settings: Settings) -> bool:
@@ -148,14 +150,15 @@ class Evidence(NamedTuple):
     error: float
 
 
-def change_since(before: tuple[Evidence, ...], now: Evidence) -> float:
+def change_since(before: tuple[Evidence, ...], now: Evidence, settings: Settings) -> float:
     """Computes how far ln evidence is from what it was, in standard errors.
 
     The largest change counts since a quarter to a half of the rounds; it is infinite if the chains
     were not weighed then.
     """
     gaps = [
-        abs(now.value - then.value) / max(math.hypot(now.error, then.error), 1e-30)
+        abs(now.value - then.value)
+        / max(math.hypot(now.error, then.error, settings.tolerance), 1e-30)
         for then in before
         if 2 * then.rounds <= now.rounds <= 4 * then.rounds
     ]

@@ -15,7 +15,7 @@ class Regions(NamedTuple):
         means: The centres.
         factors: The lower Cholesky factors of the covariances.
         degrees: The degrees of freedom of the Student-t profiles that stand for the Gaussians:
-            far out a region reaches where distances are alike, whatever the widths.
+            far out the nearer region wins, however narrow it is.
     """
 
     log_weights: Float[np.ndarray, " regions"]

@@ -80,8 +80,9 @@ class Settings:
         change: The largest change of ln evidence since a quarter to a half of the rounds, in
             standard errors, at which chains may end: those that still reach new places find more
             mass, and may have come round in all places that they know.
-        covering_khat: Below this k-hat of the proposals `change` is not asked for: they cover the
-            density, as far as densities of its kind are known.
+        tolerance: Changes of ln evidence are never measured in smaller errors than this.
+        covering_khat: Below this k-hat of the proposals neither `change` nor `turns` is asked for:
+            they cover the density, as far as densities of its kind are known.
         largest_change: With a larger change the verdict is that the chains were still on their way.
         turns: How many independent draws a chain shall make, on average, of the slowest among the
             coordinates, their squares and ln p: chains that have not come round have not seen the
@@ -145,6 +146,7 @@ class Settings:
     points: int = 4096
     wanted_error: float = 0.1
     change: float = 2.0
+    tolerance: float = 0.0
     covering_khat: float = -math.inf
     largest_change: float = 4.0
     turns: float = 6.0
@@ -178,7 +180,7 @@ BUDGETS = {
 """How much work an answer is worth, for densities of any shape."""
 
 
-def _familiar(settings: Settings, cost: float, turns: float = 1.5) -> Settings:
+def _familiar(settings: Settings, cost: float) -> Settings:
     """The same for densities whose shapes are known to be rounder, and which cost more.
 
     Their chains come round sooner, and need no hot start. No mode was seen that the population had
@@ -196,9 +198,9 @@ def _familiar(settings: Settings, cost: float, turns: float = 1.5) -> Settings:
         search_share=0.5,
         gaussian_khat=0.3,
         burn_in=0.25,
+        tolerance=0.1,
         covering_khat=0.7,
-        wanted_error=1.5 * settings.wanted_error,
-        turns=turns,
+        turns=3.0,
         least_turns=1.3,
     )
 
@@ -206,6 +208,6 @@ def _familiar(settings: Settings, cost: float, turns: float = 1.5) -> Settings:
 FAMILIAR_BUDGETS = {
     "preview": _familiar(BUDGETS["preview"], cost=3e5),
     "default": _familiar(BUDGETS["default"], cost=2e6),
-    "thorough": _familiar(BUDGETS["thorough"], cost=2e7, turns=4.0),
+    "thorough": _familiar(BUDGETS["thorough"], cost=2e7),
 }
 """The same for posteriors of images under a prior."""

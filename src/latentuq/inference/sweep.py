@@ -1,6 +1,6 @@
 """Sweep: very many starts descend by gradients alone, so that rare modes are met as well.
 
-A gradient costs no more in many dimensions, where a Hessian costs as many gradients as there are.
+A Hessian costs dim + 1 gradients, and a gradient the same in any dimension.
 L-BFGS brings a start close to its minimum, and Newton's method then polishes one for each mode.
 """
 

@@ -42,7 +42,7 @@ GLOSSARY = {
     " priors or noise levels for the same data. The number after ± is its standard error.",
     "k-hat": "How heavy the tail of the weights is, where all draws come from Gaussians at the"
     " modes. Below 0.3 these Gaussians describe the posterior well enough; else chains run, and"
-    " k-hat means nothing.",
+    " k-hat is no part of the verdict.",
     "chains": "Points that wander through the posterior, each to wherever its images are probable."
     " They run in eight independent groups; how much these differ tells how uncertain the answer"
     " is.",
@@ -53,7 +53,7 @@ GLOSSARY = {
     " not small, other modes may have been missed.",
     "chance of a new basin": "The chance that one more start of the search, drawn from the prior,"
     " finds another mode, however improbable that mode is.",
-    "rounds of chains": "How many rounds of moves the chains made until they had come round; 0 if"
+    "rounds of chains": "How many rounds of moves the chains made; 0 if"
     " Gaussians at the modes sufficed and no chains were needed.",
     "forward equivalents": "The cost of the answer, in images drawn by the generator.",
     "posterior predictive check": "Its p-value is the chance that the model makes data that fit"
