@@ -192,7 +192,8 @@ def pool_draws(runs: list[BaselineResult]) -> Float[np.ndarray, "n dim"]:
         rng.permutation(run.draws)[:count]
         for run, count in zip(runs, np.diff(edges, prepend=0), strict=True)
     ]
-    return np.concatenate(parts).astype(np.float32)
+    # Half precision, because the file stays in the history: rounding is far below their spread.
+    return np.concatenate(parts).astype(np.float16)
 
 
 def measure_trained(problem: Problem, seed: int, path: Path) -> dict[str, Any]:
@@ -238,7 +239,8 @@ def compare(post: Posterior, theirs: Float[np.ndarray, "n dim"], seed: int) -> f
         return 1.0
     draw_key, test_key = jax.random.split(jax.random.key(2000 + seed))
     ours = np.unique(np.asarray(post.sample(draw_key, DRAWS_COMPARED)), axis=0)
-    distinct = np.random.default_rng(seed).permutation(np.unique(theirs, axis=0))[: len(ours)]
+    theirs = np.unique(theirs.astype(ours.dtype), axis=0)
+    distinct = np.random.default_rng(seed).permutation(theirs)[: len(ours)]
     if min(len(ours), len(distinct)) < FEWEST_DRAWS:
         return 1.0
     return two_sample_accuracy(test_key, jnp.asarray(ours), jnp.asarray(distinct))

@@ -77,6 +77,15 @@ def test_independent_draws_are_worth_their_number():
     assert np.all(found <= 1)
 
 
+@pytest.mark.parametrize("value", [0.0, -np.log(4), 1e4 / 3])
+def test_what_does_not_vary_is_known(value):
+    # ln p of a uniform density says nothing of how far chains have come; their places do.
+    points = normal(1)
+    found = efficiencies(history(points, np.full(points.shape[:3], value)))
+    assert found[2] == 1
+    np.testing.assert_array_equal(np.delete(found, 2), np.delete(efficiencies(history(points)), 2))
+
+
 @pytest.mark.parametrize("correlation", [0.5, 0.9])
 def test_correlated_draws_are_worth_what_theory_says(correlation):
     found = efficiencies(history(normal(2, correlation)))

@@ -271,37 +271,39 @@ def weigh(monkeypatch):
     def once(rounds, log_evidence=0.0, turns=SETTINGS.turns, fresh=None):
         used = []
 
-        def made_up(key, target, chains, fresh, settings):
-            used.append(fresh)
+        def made_up(key, target, chains, fresh, efficiency, settings):
+            used.append((fresh, efficiency))
             numbers = {"khat": 0.5, "ess": 1e4, "log_evidence": log_evidence}
             draws = SimpleNamespace(**numbers, log_evidence_error=0.1)
             return Weighed(draws, ("b", "c"), Counts(forwards=fresh))
 
         monkeypatch.setattr(engine, "weigh_chains", made_up)
         stops = chains.settled.points.shape[2]
-        monkeypatch.setattr(engine, "efficiencies", lambda _: np.array([1.0, turns / stops]))
+        monkeypatch.setattr(engine, "efficiencies", lambda _: np.array([1.0, 0.7, turns / stops]))
         monkeypatch.setattr(engine, "drift", lambda _: (0.02, 0.3))
         info = known["info"]._replace(rounds=rounds)
         arguments = jax.random.key(0), target, known["state"], info, SETTINGS
         known["state"], known["info"] = engine._STEPS[Step.WEIGH](*arguments)
         assert known["info"].weighed == rounds
-        assert used == [known["info"].fresh]
+        # A place of a chain is worth what the middle one of the numbers says.
+        assert used == [(known["info"].fresh, 0.7)]
         return known["state"], known["info"]
 
     return once
 
 
-def test_evidence_is_held_against_that_after_half_as_many_rounds(weigh):
+def test_evidence_is_held_against_that_after_a_quarter_to_a_half_of_the_rounds(weigh):
     found = {2: 0.0, 3: 0.1, 4: 0.3, 5: 0.3, 6: 0.4, 8: 0.5}
     changes = [weigh(rounds, value)[1].change for rounds, value in found.items()]
-    # The error of a difference is sqrt(2) times 0.1.
-    expected = np.array([0.3 - 0.0, 0.3 - 0.0, 0.4 - 0.1, 0.5 - 0.3]) / np.hypot(0.1, 0.1)
+    # The error of a difference is sqrt(2) times 0.1; that to the first rounds is the largest.
+    expected = np.array([0.3, 0.3, 0.4, 0.5]) / np.hypot(0.1, 0.1)
     assert changes[:2] == [np.inf, np.inf]
     np.testing.assert_allclose(changes[2:], expected)
     state, _ = weigh(8, 0.6)
-    assert [rounds for rounds, _, _ in state.evidences] == [2, 3, 4, 5, 6, 8, 8]
-    # Of two values after as many rounds the later one counts, which knows more.
-    assert weigh(16, 0.6)[1].change == pytest.approx(0)
+    assert [evidence.rounds for evidence in state.evidences] == [2, 3, 4, 5, 6, 8, 8]
+    assert [evidence.value for evidence in state.evidences] == [*found.values(), 0.6]
+    # What was weighed twice after the same rounds is there twice; the first rounds are long ago.
+    assert weigh(16, 0.8)[1].change == pytest.approx(0.5 / np.hypot(0.1, 0.1))
     assert weigh(16, 0.3)[1].change == pytest.approx(0.3 / np.hypot(0.1, 0.1))
 
 

@@ -6,7 +6,16 @@ import math
 
 import pytest
 
-from latentuq.inference.policy import Info, Step, decide, has_arrived
+from latentuq.inference.policy import (
+    Evidence,
+    Info,
+    Step,
+    change_since,
+    decide,
+    has_arrived,
+    next_fresh,
+    next_reach,
+)
 from latentuq.inference.settings import BUDGETS, FAMILIAR_BUDGETS, Settings
 
 SETTINGS = Settings()
@@ -25,8 +34,8 @@ def courses(settings):
     spent, half = settings.cost, settings.search_share * settings.cost
     # What has been measured when a step is over that went well.
     explored = {"explored": True}
-    searched = explored | {"searched": 1, "settled": True, "modes": 1, "unfitted": 1}
-    fitted = searched | {"unfitted": 0}
+    searched = explored | {"searched": 1, "settled": True, "modes": 1}
+    fitted = searched | {"fitted": True}
     sufficient = {"khat": settings.gaussian_khat - 0.01, "ess": settings.fewest_draws + 1.0}
     tried = fitted | {"tried": True, "khat": 0.9, "ess": 2000.0, "error": 0.02}
     good = {"turns": settings.turns, "error": settings.wanted_error, "change": settings.change}
@@ -52,7 +61,7 @@ def courses(settings):
         # Gaussians are tried; without a mode there is none to fit.
         (searched, Step.FIT),
         (fitted, Step.TRY),
-        (searched | {"modes": 0, "unfitted": 0, "settled": False, "searched": many}, Step.TRY),
+        (searched | {"modes": 0, "settled": False, "searched": many}, Step.TRY),
         # Where they suffice, fresh draws are the answer.
         (tried | sufficient, Step.CERTIFY),
         (tried | sufficient | {"khat": -math.inf}, Step.CERTIFY),
@@ -77,7 +86,11 @@ def courses(settings):
         (weighed, Step.FINISH),
         (weighed | {"modes": 2}, Step.PROBE),
         (weighed | {"modes": 2, "probed": True}, Step.FINISH),
+        # Where the density is nowhere there is nothing to wait for.
         (weighed | {"modes": 2, "ess": 0.0}, Step.FINISH),
+        (weighed | uncertain | {"ess": 0.0, "turns": 0.1, "change": math.inf}, Step.FINISH),
+        (tried | {"ess": 0.0}, Step.MOVE),
+        (tried | {"ess": 0.0, "rounds": first}, Step.WEIGH),
         (weighed | {"modes": 0}, Step.FINISH),
         # Those that have come round but tell the evidence badly are weighed against more draws of
         # proposals, as long as these may grow and can be paid;
@@ -122,8 +135,18 @@ def test_the_next_step_follows_from_what_was_measured(settings, measured, step):
     assert decide(Info(**measured), settings) is step
 
 
-@pytest.mark.parametrize(("name", "step"), [("any", Step.MOVE), ("familiar", Step.FINISH)])
-def test_proposals_cover_only_what_they_are_known_to_cover(name, step):
+@pytest.mark.parametrize(
+    ("name", "turns", "step"),
+    [
+        ("any", SETTINGS.turns, Step.MOVE),
+        ("any", SETTINGS.least_turns, Step.MOVE),
+        # Then few independent draws will do, but not fewer than an answer needs.
+        ("familiar", FAMILIES["familiar"].turns, Step.FINISH),
+        ("familiar", FAMILIES["familiar"].least_turns, Step.FINISH),
+        ("familiar", FAMILIES["familiar"].least_turns - 0.1, Step.MOVE),
+    ],
+)
+def test_proposals_cover_only_what_they_are_known_to_cover(name, turns, step):
     """Those of a few regions fit the part of a banana that chains have seen perfectly."""
     settings = FAMILIES[name]
     info = Info(
@@ -131,6 +154,7 @@ def test_proposals_cover_only_what_they_are_known_to_cover(name, step):
         searched=1,
         settled=True,
         modes=1,
+        fitted=True,
         tried=True,
         khat=-5.0,
         ess=2000.0,
@@ -138,7 +162,7 @@ def test_proposals_cover_only_what_they_are_known_to_cover(name, step):
         rounds=settings.rounds[0],
         weighed=settings.rounds[0],
         fresh=settings.fresh,
-        turns=settings.turns,
+        turns=turns,
         change=math.inf,
     )
     assert decide(info, settings) is step
@@ -151,10 +175,11 @@ SUFFICIENT = {"khat": SETTINGS.gaussian_khat - 0.01, "ess": SETTINGS.fewest_draw
     ("measured", "step"),
     [
         ({}, Step.SEARCH),
-        ({"searched": 1, "unfitted": 1}, Step.FIT),
+        ({"searched": 1, "modes": 1}, Step.FIT),
         ({"searched": 1}, Step.TRY),
         ({"searched": 1, "tried": True, "khat": 2.0}, Step.FINISH),
-        ({"searched": 1, "tried": True, "modes": 3} | SUFFICIENT, Step.FINISH),
+        ({"searched": 1, "modes": 1, "fitted": True}, Step.TRY),
+        ({"searched": 1, "tried": True, "modes": 3, "fitted": True} | SUFFICIENT, Step.FINISH),
     ],
 )
 def test_a_preview_neither_explores_nor_moves(measured, step):
@@ -170,12 +195,11 @@ def test_every_course_ends(settings, cost, turns):
     info, steps = Info(modes=3), []
     while (step := decide(info, settings)) is not Step.FINISH:
         steps.append(step)
-        again = info.weighed == info.rounds
-        fresh = min(4 * info.fresh, settings.most_fresh) if again else settings.fresh
+        fresh = next_fresh(info, settings)
         after = {
             Step.EXPLORE: {"explored": True},
-            Step.SEARCH: {"searched": info.searched + 1, "unfitted": 3},
-            Step.FIT: {"unfitted": 0},
+            Step.SEARCH: {"searched": info.searched + 1, "modes": 3},
+            Step.FIT: {"fitted": True},
             Step.TRY: {"tried": True, "ess": 1.0},
             Step.CERTIFY: {"certified": True},
             Step.MOVE: {"rounds": info.rounds + 1},
@@ -211,10 +235,80 @@ def test_every_course_ends(settings, cost, turns):
         ({"rounds": 4, "turns": SETTINGS.turns, "shift": 0.3, "shift_errors": 5.0}, False),
         ({"rounds": 4, "turns": SETTINGS.turns, "shift": 0.3, "shift_errors": 3.0}, True),
         ({"rounds": 4, "turns": SETTINGS.turns, "shift": 0.1, "shift_errors": 50.0}, True),
+        # So does a change of ln evidence, as soon as there is something to compare with.
+        ({"rounds": 4, "turns": SETTINGS.turns, "change": SETTINGS.largest_change}, True),
+        ({"rounds": 4, "turns": SETTINGS.turns, "change": SETTINGS.largest_change + 0.1}, False),
+        ({"rounds": 4, "turns": SETTINGS.turns, "change": math.inf}, True),
+        ({"change": SETTINGS.largest_change + 0.1}, True),
     ],
 )
-def test_chains_have_arrived_if_they_came_round_and_do_not_shift(measured, arrived):
+def test_chains_have_arrived_if_they_came_round_and_neither_shift_nor_change(measured, arrived):
     assert has_arrived(Info(**measured), SETTINGS) == arrived
+
+
+@pytest.mark.parametrize(
+    ("rounds", "weighed", "before", "fresh"),
+    [
+        (2, 0, 0, SETTINGS.fresh),
+        (3, 2, SETTINGS.most_fresh, SETTINGS.fresh),
+        (3, 3, 8, 32),
+        (3, 3, SETTINGS.most_fresh // 4, SETTINGS.most_fresh),
+        (3, 3, SETTINGS.most_fresh // 2, SETTINGS.most_fresh),
+    ],
+)
+def test_the_same_rounds_are_weighed_against_more_draws(rounds, weighed, before, fresh):
+    assert next_fresh(Info(rounds=rounds, weighed=weighed, fresh=before), SETTINGS) == fresh
+
+
+@pytest.mark.parametrize(
+    ("reach", "turns", "after"),
+    [
+        (1.0, SETTINGS.turns - 0.1, 2.0),
+        (1.0, SETTINGS.turns, 1.0),
+        (2.0, SETTINGS.turns, 2.0),
+        (0.7 * SETTINGS.longest, 0.0, SETTINGS.longest),
+        (SETTINGS.longest, 0.0, SETTINGS.longest),
+        (1.0, math.nan, 1.0),
+    ],
+)
+def test_moves_grow_until_chains_come_round(reach, turns, after):
+    assert next_reach(reach, turns, SETTINGS) == after
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "change"),
+    [
+        ([], (8, 0.0, 0.3), math.inf),
+        # From a quarter to a half of the rounds, both included.
+        ([(1, 0.0, 0.4)], (8, 1.0, 0.3), math.inf),
+        ([(2, 0.0, 0.4)], (8, 1.0, 0.3), 2.0),
+        ([(4, 0.0, 0.4)], (8, 1.0, 0.3), 2.0),
+        ([(5, 0.0, 0.4)], (8, 1.0, 0.3), math.inf),
+        ([(2, 0.0, 0.4)], (9, 1.0, 0.3), math.inf),
+        ([(3, 0.0, 0.4)], (7, 1.0, 0.3), 2.0),
+        # It does not matter which way, and the largest counts in errors, whichever comes last.
+        ([(4, 2.0, 0.4)], (8, 1.0, 0.3), 2.0),
+        ([(2, 0.0, 0.4), (3, 0.9, 0.4), (4, 0.5, 0.0)], (8, 1.0, 0.3), 2.0),
+        ([(2, 0.5, 0.4), (4, 0.4, 0.0)], (8, 1.0, 0.3), 2.0),
+        # What was weighed twice after the same rounds is there twice.
+        ([(4, 0.0, 0.4), (4, 1.0, 0.1)], (8, 1.0, 0.3), 2.0),
+        # Rounds of the distant past, and of just now, are not looked at.
+        ([(1, 9.0, 0.1), (2, 1.0, 0.4), (6, 9.0, 0.1)], (8, 1.0, 0.3), 0.0),
+        ([(2, 0.0, 0.0)], (4, 0.0, 0.0), 0.0),
+        ([(2, 0.0, math.inf)], (4, 5.0, 0.1), 0.0),
+    ],
+)
+def test_evidence_changes_by_the_most_since_a_quarter_to_a_half_of_the_rounds(before, now, change):
+    found = change_since(tuple(Evidence(*each) for each in before), Evidence(*now), SETTINGS)
+    assert found == pytest.approx(change)
+
+
+def test_changes_are_measured_in_errors_of_some_size_at_least():
+    settings = dataclasses.replace(SETTINGS, tolerance=1.2)
+    before, now = Evidence(4, 0.0, 0.4), Evidence(8, 2.6, 0.3)
+    # The three errors are those of 0.3^2 + 0.4^2 + 1.2^2 = 1.3^2.
+    assert change_since((before,), now, settings) == pytest.approx(2.0)
+    assert SETTINGS.tolerance == 0
 
 
 def test_settings_that_must_fit_each_other():
@@ -227,8 +321,10 @@ def test_settings_that_must_fit_each_other():
         assert settings.fresh <= settings.most_fresh <= 4 * settings.fresh
         # Half of the chains spread out, in whole blocks.
         assert settings.islands * settings.chains // 2 % settings.block == 0
-        # There are rounds that ln evidence can be held against.
-        assert any(2 * early <= late for early, late in itertools.combinations(settings.rounds, 2))
+        # From twice the first rounds on there are some that ln evidence can be held against.
+        for late in range(2 * settings.rounds[0], settings.rounds[-1] + 1):
+            assert any(2 * early <= late <= 4 * early for early in settings.rounds)
+        assert settings.change <= settings.largest_change < math.inf
         assert 0 < settings.burn_in < 1
     for family in (BUDGETS, FAMILIAR_BUDGETS):
         costs = [settings.cost for settings in family.values()]

@@ -63,10 +63,17 @@ def judge(fit=None, **changes):
             "2.0 indep",
         ),
         (
-            {"rounds": 64, "turns": 1.2, "drift": 0.3, "settled": False},
+            {"rounds": 64, "turns": 1.2, "drift": 0.3, "settled": False, "change": 5.66},
             Cause.UNSETTLED,
-            "Over 64 rounds a chain made 1.2 independent draws (at least 4.0 are needed), and ln p"
-            " shifted by 0.30 of its standard deviation (limit 0.20)",
+            "Over 64 rounds a chain made 1.2 independent draws (at least 4.0 are needed), ln p"
+            " shifted by 0.30 of its standard deviation (limit 0.20), and ln evidence changed by"
+            " 5.7 of its standard errors (limit 4.0)",
+        ),
+        # Nothing was there to compare with.
+        (
+            {"rounds": 2, "turns": 1.2, "settled": False, "change": math.inf},
+            Cause.UNSETTLED,
+            "ln evidence changed by inf of its standard errors",
         ),
         ({"ess": 99.0}, Cause.FEW_DRAWS, "only 99 independent ones, and 100 are needed"),
         ({"missed_mass": 0.06}, Cause.MODES_MISSED, "6% of the mass"),

@@ -75,7 +75,8 @@ def _jump_half(
     here = _gains(power * log_densities, log_densities_at(proposal.log_prob, points))
     at_home = regions.of(points) == begun
     for chains, offered in _offers(rng, begun, at_home, regions.of(fresh)):
-        odds = gains[offered] - here[chains]
+        with np.errstate(invalid="ignore"):  # From nowhere to nowhere.
+            odds = gains[offered] - here[chains]
         taken = np.log(rng.uniform(size=len(chains))) < np.where(np.isnan(odds), -np.inf, odds)
         chains, offered = chains[taken], offered[taken]
         points[chains], log_densities[chains] = fresh[offered], values[offered]

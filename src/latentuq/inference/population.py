@@ -18,6 +18,9 @@ from latentuq.inference.target import Counts, Target, log_densities_at
 _FIRST_STEP = 0.3
 # The temperature of a step is found by so many bisections.
 _BISECTIONS = 40
+# Far more temperatures than any way took that led somewhere: if ln p grows without bound, no step
+# is small enough.
+_MOST_TEMPERATURES = 100
 # A kernel is padded to the first of these numbers of regions that holds it.
 _SIZES = (8, 64)
 
@@ -59,7 +62,8 @@ def explore(key: Key[Array, ""], target: Target, settings: Settings) -> Populati
 
     At each temperature particles are resampled within their island, moved, and all places that
     they visit are weighted for the next one (Dau and Chopin 2022). Temperatures and shapes are
-    adapted to all islands together. If the density is finite nowhere, they end where they began.
+    adapted to all islands together. If the density is finite nowhere, they end where they began,
+    and on the way if it grows without bound.
     """
     rng, spent = host_generator(key), Counts(forwards=settings.bank)
     islands, size = settings.islands, settings.chains
@@ -71,7 +75,7 @@ def explore(key: Key[Array, ""], target: Target, settings: Settings) -> Populati
     beta, betas, log_step = 0.0, (), float(np.log(_FIRST_STEP))
     log_evidences, least = np.zeros(islands), float(islands * size)
     before = [np.zeros((0, target.dim), points.dtype)]
-    while beta < 1 and np.any(gains > -np.inf):
+    while beta < 1 and len(betas) < _MOST_TEMPERATURES and np.any(gains > -np.inf):
         after = _next_beta(gains, beta, least)
         log_weights = (after - beta) * gains
         with np.errstate(divide="ignore"):

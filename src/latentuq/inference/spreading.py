@@ -49,6 +49,7 @@ def spread(
             jump_key, target, proposals, regions, begun, *last, settings.offers, settings.hot
         )
         spent += counts + jumps
-        fallen = np.median(seen[0].log_densities) - np.median(visited.log_densities)
+        with np.errstate(invalid="ignore"):  # Nowhere, if the density is zero.
+            fallen = np.median(seen[0].log_densities) - np.median(visited.log_densities)
         if fallen >= most or len(seen) == settings.hot_rounds:
             return points, proposals, spent
