@@ -82,8 +82,8 @@ def test_what_concerns_all_images_is_said_once(tmp_path, request_of):
 
 @pytest.mark.slow
 def test_each_image_has_a_report_and_a_row(tmp_path, request_of, tiny_images, monkeypatch):
-    loaded, load = [], several.load_prior_of
-    monkeypatch.setattr(several, "load_prior_of", lambda each: loaded.append(each) or load(each))
+    loaded, load = [], several.choose_prior
+    monkeypatch.setattr(several, "choose_prior", lambda *each: loaded.append(each) or load(*each))
     (tmp_path / "other").mkdir()
     images = [tmp_path / "y #1.npy", tmp_path / "bad.npy", tmp_path / "other" / "y #1.npy"]
     for place in (0, 2):

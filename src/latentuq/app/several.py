@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from latentuq.app.progress import Event, Listener
-from latentuq.app.reconstruct import Request, load_prior_of, reconstruct
+from latentuq.app.reconstruct import Request, choose_prior, reconstruct
 from latentuq.core.errors import UserError
 from latentuq.core.files import make_folder, write_file
 from latentuq.data.image_sets import image_files
@@ -69,7 +69,7 @@ def reconstruct_all(
     index = request.folder / "index.html"
     if index.exists() and not request.force:
         raise UserError(f"{index} exists; --force overwrites it.")
-    prior = load_prior_of(request)
+    prior = choose_prior(request.model, request.specification)
     rows: list[str] = []
     started = time.perf_counter()
     names = _unique([folder_name(image) for image in images])

@@ -1,8 +1,6 @@
 """Clean images to train on, from a dataset, an array file, an IDX file or a folder of images."""
 
-import hashlib
 import os
-import re
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +12,19 @@ from latentuq.core.errors import UserError
 from latentuq.core.reading import check_size, existing_file, read_path
 from latentuq.core.text import show_size
 from latentuq.data.archives import idx_name
+from latentuq.data.array_files import find_opener
 from latentuq.data.datasets import PUBLICATIONS, TEST_IMAGES, TRAIN_IMAGES, load_dataset
 from latentuq.data.idx import read_idx
-from latentuq.data.images import IMAGE_SUFFIXES, image_suffix, read_image, real_values
-from latentuq.data.numpy_files import read_npy, read_npz
+from latentuq.data.images import (
+    IMAGE_SUFFIXES,
+    image_files,
+    read_image,
+    real_values,
+    split_extension,
+)
+from latentuq.data.numpy_files import read_npz
 from latentuq.data.scaling import BYTES, Scaling, fit_scaling
+from latentuq.data.stacks import open_stack, stack_of
 
 _TRAIN_ENTRIES = ("images", "train_images", "x_train", "arr_0")
 _TEST_ENTRIES = ("test_images", "x_test")
@@ -54,7 +60,8 @@ def read_images(path: str | os.PathLike[str]) -> ImageSet:
             one array, or an entry `images`, `train_images`, `x_train` or `arr_0` (and optionally
             `test_images` or `x_test`); an IDX file, gzipped or not; or a folder of equally sized
             PNG, JPEG, WebP, TIFF or FITS images, taken in the order of their names, or of IDX files
-            named as in MNIST, of which labels and test images may be missing.
+            named as in MNIST, of which labels and test images may be missing; or what else
+            `open_stack` reads: a Zarr store, a NetCDF file or a FITS cube.
 
     Raises:
         UserError: Something is missing, damaged, of unequal size, not finite or constant.
@@ -62,10 +69,11 @@ def read_images(path: str | os.PathLike[str]) -> ImageSet:
     source = os.fspath(path)
     if source in PUBLICATIONS:
         known = load_dataset(source)
-        checksum = _checksum(known.train_images)
+        checksum = stack_of(known.train_images, source).checksum()
         return ImageSet(known.train_images, known.test_images, BYTES, checksum, source)
-    found = read_path(source)
-    if found.is_dir():
+    found, part = split_extension(read_path(source))
+    opener = find_opener(found)
+    if found.is_dir() and not opener:
         files = image_files(found)
         idx = {idx_name(file.name): file for file in found.iterdir()}
         if not files and TRAIN_IMAGES in idx:
@@ -76,26 +84,17 @@ def read_images(path: str | os.PathLike[str]) -> ImageSet:
         raise UserError(
             f"{source} is neither a dataset ({' or '.join(PUBLICATIONS)}) nor a file or folder."
         )
-    found = existing_file(found)
-    if found.suffix.lower() == ".npy":
-        return make_image_set(read_npy(found, many=True), None, source)
-    if found.suffix.lower() == ".npz":
-        train, held_out = read_npz(found, _TRAIN_ENTRIES, _TEST_ENTRIES, many=True)
+    if found.suffix.lower() == ".npz" and part is None:
+        train, held_out = read_npz(existing_file(found), _TRAIN_ENTRIES, _TEST_ENTRIES, many=True)
         test = next((held_out[name] for name in _TEST_ENTRIES if name in held_out), None)
         return make_image_set(train, test, source)
-    if re.search(r"(ubyte|\.idx)(\.gz)?$", found.name):
-        return make_image_set(read_idx(found), None, source)
+    if opener:
+        stack = open_stack(source)
+        return make_image_set(stack.read(0, len(stack)), None, source)
     raise UserError(
         f"{source} is not a dataset ({' or '.join(PUBLICATIONS)}), a .npz, .npy or IDX file, "
         "or a folder of images."
     )
-
-
-def image_files(folder: Path) -> list[Path]:
-    """The images that lie in a folder, in the order of their names."""
-    # Names with a leading dot are what file managers leave beside the images.
-    shown = [file for file in folder.iterdir() if not file.name.startswith(".")]
-    return sorted(file for file in shown if image_suffix(file) in IMAGE_SUFFIXES and file.is_file())
 
 
 def _read_folder(folder: Path, files: list[Path]) -> np.ndarray:
@@ -150,7 +149,7 @@ def make_image_set(
         _check_like(test[0], name, train[0], "a training image")
         test = _frozen(scaling.to_unit(test))
     unit = _frozen(scaling.to_unit(train))
-    return ImageSet(unit, test, scaling, _checksum(unit), source)
+    return ImageSet(unit, test, scaling, stack_of(unit, source).checksum(), source)
 
 
 def _checked(images: np.ndarray, name: str) -> np.ndarray:
@@ -169,11 +168,3 @@ def _checked(images: np.ndarray, name: str) -> np.ndarray:
 def _frozen(array: np.ndarray) -> np.ndarray:
     array.setflags(write=False)
     return array
-
-
-def _checksum(array: np.ndarray) -> str:
-    """Return the SHA-256 of an array's type, shape and bytes; the same on every platform."""
-    little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
-    digest = hashlib.sha256(f"{little.dtype.str}{little.shape}".encode())
-    digest.update(little.data)
-    return digest.hexdigest()

@@ -53,16 +53,38 @@ def read_image(path: str | os.PathLike[str]) -> np.ndarray:
     return image
 
 
-def read_array(path: str | os.PathLike[str]) -> np.ndarray:
-    """Return an array of any shape from a NumPy file, or the image that another file holds."""
+def read_array(path: str | os.PathLike[str], channels: bool = False) -> np.ndarray:
+    """Return an array of any shape from a NumPy file, or the image that another file holds.
+
+    Args:
+        path: As in `read_image`.
+        channels: Whether a picture in colour keeps red, green and blue instead of being reduced to
+            grey; opacity is left out.
+    """
     path, part = split_extension(path)
     path, suffix = existing_file(path), image_suffix(path)
     reader = _READERS.get(suffix)
     if reader is None:
         raise UserError(f"{path} is not an image: its name should end in {', '.join(_READERS)}.")
     if suffix in _ARRAYS:
-        _refuse_part(path, part)
-    return real_values(reader(path, part), str(path))
+        refuse_part(path, part)
+    array = real_values(reader(path, part), str(path))
+    if suffix in _ARRAYS or array.ndim == 2:
+        return array
+    return array[..., :3] if channels else reduce_colour(array, str(path))
+
+
+def image_files(folder: Path) -> list[Path]:
+    """The images that lie in a folder, in the order of their names."""
+    # Names with a leading dot are what file managers leave beside the images.
+    shown = [file for file in folder.iterdir() if not file.name.startswith(".")]
+    return sorted(file for file in shown if image_suffix(file) in IMAGE_SUFFIXES and file.is_file())
+
+
+def count_pages(path: Path) -> int:
+    """The number of images in a file that may have pages, such as a TIFF."""
+    with decoding(path, "an image"), _pillow_image(path) as image:
+        return _pages(image)
 
 
 def reduce_colour(array: np.ndarray, name: str) -> np.ndarray:
@@ -117,7 +139,8 @@ def real_values(array: np.ndarray, name: str) -> np.ndarray:
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
-def _refuse_part(path: Path, part: str | None) -> None:
+def refuse_part(path: Path, part: str | None) -> None:
+    """Refuses brackets behind the name of a file that holds only one thing."""
     if part is not None:
         raise UserError(f"{path} has no extensions or pages: leave out [{part}].")
 
@@ -126,15 +149,14 @@ def _read_pillow(path: Path, part: str | None) -> np.ndarray:
     from PIL import ImageOps
 
     with decoding(path, "an image"), _pillow_image(path) as image:
-        # Photos of phones carry a second picture, such as a map of depth, that nobody means.
-        pages = 1 if image.format == "MPO" else getattr(image, "n_frames", 1)
+        pages = _pages(image)
         if part is None and pages > 1:
             raise UserError(
                 f"{path} holds {pages} pages where one is expected: choose one by its number, from"
                 f" {path.name}[0] to {path.name}[{pages - 1}]."
             )
         if pages == 1:
-            _refuse_part(path, part)
+            refuse_part(path, part)
         elif part is not None:
             if not part.isdecimal() or int(part) >= pages:
                 raise UserError(f"{path} has pages 0 to {pages - 1}, but no page {part!r}.")
@@ -152,7 +174,12 @@ def _read_pillow(path: Path, part: str | None) -> np.ndarray:
                 f"{path} has 16 bits per colour, of which 8 are kept: store it in grey.",
                 stacklevel=4,
             )
-        return reduce_colour(np.asarray(image.convert("RGBA")), str(path))
+        return np.asarray(image.convert("RGBA"))
+
+
+def _pages(image: Any) -> int:
+    # Photos of phones carry a second picture, such as a map of depth, that nobody means.
+    return 1 if image.format == "MPO" else getattr(image, "n_frames", 1)
 
 
 @contextmanager
@@ -183,47 +210,64 @@ def _read_fits(path: Path, part: str | None = None) -> np.ndarray:
 
 @contextmanager
 def _fits_image(path: Path, extension: str | None) -> Iterator[Any]:
-    """The chosen extension, or the first that holds an image."""
+    """The chosen extension, or the first that holds an image; its values fit into memory."""
+    with decoding(path, "a FITS image"), open_fits(path) as units:
+        unit = choose_unit(units, path, extension)
+        values = _PIXEL_BYTES * math.prod(unit.shape)
+        check_size(max(values, unit.fileinfo()["datSpan"]), str(path))
+        yield unit
+
+
+def open_fits(path: Path, many: bool = False) -> Any:
+    """The units of a FITS file, an `astropy.io.fits.HDUList` of which no values are read yet.
+
+    Args:
+        path: The file.
+        many: Whether what it unpacks to may be as large as a data set.
+    """
     try:
         from astropy.io import fits
     except ImportError as error:
         raise UserError(
             f"Reading {path} needs astropy: install it with `pip install latentuq[fits]`."
         ) from error
-    units: Any
-    with decoding(path, "a FITS image"), fits.open(_unzipped(path), memmap=False) as units:
-        # Headers tell what is an image: the values of all units need not fit into memory.
-        images = {number: unit for number, unit in enumerate(units) if unit.is_image and unit.shape}
-        if not images:
-            raise UserError(f"{path} holds no image.")
-        for number, unit in images.items():
-            names = (str(number), unit.name.lower())
-            if extension is None or extension.lower() in names:
-                values = _PIXEL_BYTES * math.prod(unit.shape)
-                check_size(max(values, unit.fileinfo()["datSpan"]), str(path))
-                yield unit
-                return
-        known = ", ".join(f"{number} {unit.name}".strip() for number, unit in images.items())
-        raise UserError(f"{path} has no image extension {extension!r}; there are {known}.")
+    return fits.open(_unzipped(path, many), memmap=False)
 
 
-def _unzipped(path: Path) -> Path | io.BytesIO:
+def choose_unit(units: Any, path: Path, extension: str | None) -> Any:
+    """The unit that has the given number or name, or the first that holds an image."""
+    # Headers tell what is an image: the values of all units need not fit into memory.
+    images = {number: unit for number, unit in enumerate(units) if unit.is_image and unit.shape}
+    if not images:
+        raise UserError(f"{path} holds no image.")
+    for number, unit in images.items():
+        if extension is None or extension.lower() in (str(number), unit.name.lower()):
+            return unit
+    known = ", ".join(f"{number} {unit.name}".strip() for number, unit in images.items())
+    raise UserError(f"{path} has no image extension {extension!r}; there are {known}.")
+
+
+def _unzipped(path: Path, many: bool) -> Path | io.BytesIO:
     """A FITS file as astropy shall read it, which else would unpack what it likes to any size."""
     with path.open("rb") as file:
         start = file.read(6)
     if start[:2] == _GZIP:
         with gzip.open(path) as file:
-            return io.BytesIO(read_limited(file, str(path)))
+            return io.BytesIO(read_limited(file, str(path), many))
     if start != b"SIMPLE":
         raise UserError(f"Cannot read {path} as a FITS image: it does not start with SIMPLE.")
     return path
 
 
+TIFF_SUFFIXES = (".tif", ".tiff")
+"""The ends of the names of TIFF files."""
+FITS_SUFFIXES = (".fits", ".fit", ".fts", ".fits.gz", ".fit.gz", ".fts.gz")
+"""The ends of the names of FITS files."""
 _READERS: dict[str, Callable[[Path, str | None], np.ndarray]] = {
-    **dict.fromkeys((".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff"), _read_pillow),
+    **dict.fromkeys((".png", ".jpg", ".jpeg", ".webp", *TIFF_SUFFIXES), _read_pillow),
     ".npy": lambda path, _: read_npy(path),
     ".npz": lambda path, _: read_npz(path, ("image", "arr_0"))[0],
-    **dict.fromkeys((".fits", ".fit", ".fts", ".fits.gz", ".fit.gz", ".fts.gz"), _read_fits),
+    **dict.fromkeys(FITS_SUFFIXES, _read_fits),
 }
 IMAGE_SUFFIXES = tuple(suffix for suffix in _READERS if suffix not in _ARRAYS)
 """The ends of the names of files that hold images and nothing else."""

@@ -1,7 +1,9 @@
 """Everything about a posterior as xarray datasets, and back."""
 
 import json
+import math
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -59,13 +61,19 @@ _REST = {
     "probe_points": ("probes.points", ("probe", "latent")),
     "probe_modes": ("probes.modes", ("probe",)),
 }
-# The attributes: those of the provenance besides the versions of packages, and those of the
-# diagnostics.
+# The provenance besides the versions of packages.
 _PROVENANCE = ("model", "model_checksum", "command", "seed")
-_FLOATS = ("khat", "khat_limit", "ess", "missed_mass", "new_basin_chance", "turns", "drift")
-_INTEGERS = ("draws", "rounds", "forward_equivalents")
-_OPTIONAL = ("reduced_chi_squared", "predictive_p_value", "information", "variance_left")
-_COUNTS = ("forwards", "gradients", "jacobians", "hessians")
+FLOATS = ("khat", "khat_limit", "ess", "missed_mass", "new_basin_chance", "turns", "drift")
+INTEGERS = ("draws", "rounds", "forward_equivalents")
+OPTIONAL = ("reduced_chi_squared", "predictive_p_value", "information", "variance_left")
+COUNTS = ("forwards", "gradients", "jacobians", "hessians")
+"""The diagnostics by their types, those that may be None apart, and the counts of evaluations."""
+
+
+def image_axes(dimensions: int) -> tuple[str, ...]:
+    """Names the axes of an image."""
+    named = {1: ("pixel",), 2: ("row", "column")}
+    return named.get(dimensions, tuple(f"axis_{axis}" for axis in range(dimensions)))
 
 
 def make_dataset(post: Posterior) -> "xarray.Dataset":
@@ -79,12 +87,12 @@ def make_dataset(post: Posterior) -> "xarray.Dataset":
     images = post.saved_images
     if post.problem is not None:
         y = np.asarray(post.problem.y)
-        variables["y"] = (tuple(f"data_{axis}" for axis in _axes(y.ndim)), y)
+        variables["y"] = (tuple(f"data_{axis}" for axis in image_axes(y.ndim)), y)
         levels = np.asarray(LEVELS)
         images = SavedImages(post.mean, post.std, levels, post.quantile(levels), post.mode_images)
     coordinates = {}
     if images is not None:
-        axes = _axes(images.mean.ndim)
+        axes = image_axes(images.mean.ndim)
         variables["mean"] = (axes, np.asarray(images.mean))
         variables["std"] = (axes, np.asarray(images.std))
         variables["quantiles"] = (("quantile", *axes), np.asarray(images.quantiles))
@@ -116,7 +124,7 @@ def make_samples(
         "u": (("chain", "draw", "latent"), np.asarray(us)[None])
     }
     if images is not None:
-        axes = _axes(images.ndim - 1)
+        axes = image_axes(images.ndim - 1)
         variables["x"] = (("chain", "draw", *axes), np.asarray(images)[None])
     return xarray.Dataset(variables, {"chain": [0], "draw": np.arange(len(us))})
 
@@ -138,7 +146,7 @@ def read_datasets(root: "xarray.Dataset", rest: "xarray.Dataset") -> Posterior:
         draws=WeightedDraws(**parts["draws"]),
         search=SearchRecord(**parts["search"]),
         probes=ProbeRecord(**parts["probes"]),
-        diagnostics=_read_diagnostics(root),
+        diagnostics=read_diagnostics(root.attrs, root["el2o"].values.tolist()),
         verdict=Verdict.from_json(json.loads(root.attrs["verdict_json"])),
     )
     values = {name: jnp.asarray(variable.values) for name, variable in root.variables.items()}
@@ -164,6 +172,21 @@ def read_datasets(root: "xarray.Dataset", rest: "xarray.Dataset") -> Posterior:
     )
 
 
+def read_diagnostics(attributes: Mapping[str, Any], el2o: Sequence[float]) -> Diagnostics:
+    """Makes diagnostics of the attributes of a dataset; those that are missing, or NaN, are None."""
+    stages = [name for name in attributes if name.startswith("seconds_")]
+    known = {name: float(attributes[name]) for name in OPTIONAL if name in attributes}
+    optional: Any = {name: value for name, value in known.items() if not math.isnan(value)}
+    return Diagnostics(
+        **{name: float(attributes[name]) for name in FLOATS},
+        **{name: int(attributes[name]) for name in INTEGERS},
+        **optional,
+        el2o=tuple(el2o),
+        counts=Counts(**{name: int(attributes[name]) for name in COUNTS}),
+        seconds={name.removeprefix("seconds_"): float(attributes[name]) for name in stages},
+    )
+
+
 def _variables(
     inference: Inference, table: dict[str, tuple[str, tuple[str, ...]]]
 ) -> dict[str, tuple[tuple[str, ...], np.ndarray]]:
@@ -183,33 +206,13 @@ def _attributes(post: Posterior) -> dict[str, Any]:
         "key_kind": str(jax.random.key_impl(post.key)),
         "verdict": str(post.verdict),
         "verdict_json": json.dumps(post.verdict.to_json(), allow_nan=False),
-        **{name: getattr(diagnostics, name) for name in _FLOATS + _INTEGERS},
-        **{name: getattr(diagnostics.counts, name) for name in _COUNTS},
+        **{name: getattr(diagnostics, name) for name in FLOATS + INTEGERS},
+        **{name: getattr(diagnostics.counts, name) for name in COUNTS},
         **{f"seconds_{stage}": seconds for stage, seconds in diagnostics.seconds.items()},
     }
-    for name in _OPTIONAL:
+    for name in OPTIONAL:
         if (value := getattr(diagnostics, name)) is not None:
             attributes[name] = value
     if post.no_problem:
         attributes["no_problem"] = post.no_problem
     return attributes
-
-
-def _axes(dimensions: int) -> tuple[str, ...]:
-    """Names the axes of an image."""
-    named = {1: ("pixel",), 2: ("row", "column")}
-    return named.get(dimensions, tuple(f"axis_{axis}" for axis in range(dimensions)))
-
-
-def _read_diagnostics(root: "xarray.Dataset") -> Diagnostics:
-    attributes = root.attrs
-    stages = [name for name in attributes if name.startswith("seconds_")]
-    optional: Any = {name: float(attributes[name]) for name in _OPTIONAL if name in attributes}
-    return Diagnostics(
-        **{name: float(attributes[name]) for name in _FLOATS},
-        **{name: int(attributes[name]) for name in _INTEGERS},
-        **optional,
-        el2o=tuple(root["el2o"].values.tolist()),
-        counts=Counts(**{name: int(attributes[name]) for name in _COUNTS}),
-        seconds={name.removeprefix("seconds_"): float(attributes[name]) for name in stages},
-    )

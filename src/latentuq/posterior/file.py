@@ -57,7 +57,7 @@ def write_posterior(
     stored = None
     if post.problem is not None:
         try:
-            stored = _pack_problem(post.problem)
+            stored = pack_problem(post.problem)
         except UserError as error:
             root.attrs["no_problem"] = f"The file does not hold the problem: {error}"
     # In memory first: on a full disk HDF5 raises anything, and may crash when it closes the file.
@@ -118,7 +118,7 @@ def load_posterior(
     return dataclasses.replace(post, problem=problem, log_density_fn=problem.log_density)
 
 
-def _pack_problem(problem: InverseProblem) -> "xarray.Dataset":
+def pack_problem(problem: InverseProblem) -> "xarray.Dataset":
     import xarray
 
     # A prior that is not embedded is named too: then the name of its model error is kept.

@@ -364,7 +364,11 @@ def _read_mask(path: Path) -> np.ndarray:
     header = read_fits_header(path)
     if header is not None and str(header.get("EXTNAME", "")).strip().upper() == "DQ":
         raise UserError(f"{path} holds data-quality flags, where 0 is good: give it as --quality.")
-    image = read_array(path)
+    return harden_mask(read_array(path), path)
+
+
+def harden_mask(image: np.ndarray, path: Path | str) -> np.ndarray:
+    """Which data the image of a mask lets through: those of at least half of white."""
     highest = image.max(initial=0)
     if not np.isfinite(highest) or image.min(initial=0) < 0:
         raise UserError(f"{path} is not a mask: it holds negative or missing values.")
@@ -372,8 +376,8 @@ def _read_mask(path: Path) -> np.ndarray:
     share = image / highest if highest > 1 else image
     if soft := int(np.count_nonzero((share > 0) & (share < 1))):
         warnings.warn(
-            f"{soft} of {share.size} pixels of the mask {path.name} are neither black nor white;"
-            " those darker than half of white are taken as missing.",
+            f"{soft} of {share.size} pixels of the mask {Path(path).name} are neither black nor"
+            " white; those darker than half of white are taken as missing.",
             stacklevel=2,
         )
     return share >= 0.5
