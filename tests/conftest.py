@@ -18,6 +18,7 @@ from latentuq.core import compilation
 from latentuq.data.image_sets import ImageSet, make_image_set
 from latentuq.prior.architecture import FlowSize, VAESize
 from latentuq.prior.generative import GenerativePrior
+from latentuq.prior.model_file import save_prior
 from latentuq.prior.training.config import FitConfig, ModelErrorConfig, TrainingConfig
 from latentuq.prior.training.train import run_training
 
@@ -86,3 +87,11 @@ def tiny_config() -> TrainingConfig:
 @pytest.fixture(scope="session")
 def tiny_prior(tiny_images: ImageSet) -> GenerativePrior:
     return run_training(jax.random.key(0), tiny_images, TINY, name="tiny", command="test")
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory, tiny_prior: GenerativePrior) -> str:
+    """The file of the tiny prior."""
+    path = tmp_path_factory.mktemp("model") / "tiny.safetensors"
+    save_prior(path, tiny_prior)
+    return str(path)

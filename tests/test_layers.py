@@ -21,6 +21,7 @@ LAYERS = [
     ["report"],
     ["calibration"],
     ["app"],
+    ["survey"],
     ["cli"],
     ["__main__"],
 ]

@@ -4,6 +4,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from latentuq.batch.many import batch as batch
+    from latentuq.batch.many import solve_many as solve_many
     from latentuq.core.errors import UserError as UserError
     from latentuq.data.datasets import load_dataset as load_dataset
     from latentuq.data.digits import load_digits as load_digits
@@ -50,6 +52,8 @@ _PUBLIC = {
     "RandomMask": "latentuq.forward.mask",
     "stack": "latentuq.forward.stacked",
     "InverseProblem": "latentuq.problem.inverse",
+    "batch": "latentuq.batch.many",
+    "solve_many": "latentuq.batch.many",
     "Posterior": "latentuq.posterior.posterior",
     "estimate_noise": "latentuq.posterior.noise_level",
     "load_posterior": "latentuq.posterior.file",

@@ -65,6 +65,41 @@ class Solved(NamedTuple):
     notes: list[str]
 
 
+class Stating:
+    """States problems under one prior, and factors the covariance of like data only once."""
+
+    def __init__(self, prior: GenerativePrior):
+        self.prior = prior
+        self._last: tuple[Any, Bool[np.ndarray, "*data"], InverseProblem] | None = None
+
+    def state(
+        self,
+        kind: Any,
+        operator: Operator,
+        noise: GaussianNoise,
+        values: Float[np.ndarray, "*data"],
+    ) -> InverseProblem:
+        """The problem of these data.
+
+        Args:
+            kind: Stands for operator and noise: equal kinds mean that both are the same. None if
+                no other data are like these.
+            operator: What the instrument does.
+            noise: The noise of the instrument.
+            values: The data, NaN where they are missing.
+        """
+        missing = np.isnan(values)
+        if kind is not None and self._last is not None:
+            known, pattern, problem = self._last
+            # What is infinite is refused below, in the same words whatever came before.
+            finite = not np.isinf(values.astype(np.float32)).any()
+            if known == kind and finite and np.array_equal(pattern, missing):
+                return problem.with_data(values)
+        problem = InverseProblem(self.prior, operator, noise, values)
+        self._last = None if kind is None else (kind, missing, problem)
+        return problem
+
+
 class Solver:
     """Solves images under one prior and one specification; what they share is made once.
 
@@ -92,7 +127,7 @@ class Solver:
         self.resize = resize
         self.budget = budget
         self._read_files: dict[Any, Specification] = {}
-        self._known: tuple[Any, Float[np.ndarray, "*data"], InverseProblem] | None = None
+        self._stating = Stating(prior)
 
     def solve(
         self, key: Key[Array, ""], given: Given, stages: Stages | None = None, quiet: bool = False
@@ -107,7 +142,7 @@ class Solver:
         """
         stages = stages or Stages()
         data_key, noise_key, solve_key, _ = jax.random.split(key, 4)
-        with _noting(quiet) as notes:
+        with noting(quiet) as notes:
             observation = self._read(given)
             stages.end("start-up")
             problem, truth = self._state(data_key, given, observation)
@@ -127,7 +162,7 @@ class Solver:
 
     def state(self, key: Key[Array, ""], given: Given) -> InverseProblem:
         """States the problem of an image without solving it; an unknown noise is taken to be 1."""
-        with _noting(quiet=True):
+        with noting(quiet=True):
             return self._state(jax.random.split(key, 4)[0], given, self._read(given))[0]
 
     def _read(self, given: Given) -> Observation:
@@ -141,9 +176,10 @@ class Solver:
                 f"The mask of {observation.name} has shape {given.missing.shape}, but the image has"
                 f" shape {observation.raw.shape}."
             )
-        return dataclasses.replace(
-            observation, raw=np.where(given.missing, np.nan, observation.raw)
-        )
+        raw = np.where(given.missing, np.nan, observation.raw)
+        if np.isnan(raw).all():
+            raise UserError(f"The mask of {observation.name} hides all that there is of it.")
+        return dataclasses.replace(observation, raw=raw)
 
     def _state(
         self, key: Key[Array, ""], given: Given, observation: Observation
@@ -171,7 +207,7 @@ class Solver:
         # Where the level is to be estimated, any will do for the time being.
         noise = noise or GaussianNoise(1.0)
         kind = None if given.noise is not None else (units, resized)
-        return self._with_data(kind, operator, noise, values), truth
+        return self._stating.state(kind, operator, noise, values), truth
 
     def _specified(self, given: Given, observation: Observation) -> Specification:
         """The specification with its files read, once for each kind of units."""
@@ -182,23 +218,6 @@ class Solver:
         if units not in self._read_files:
             self._read_files = {units: self.specification.with_files(observation)}
         return self._read_files[units]
-
-    def _with_data(
-        self,
-        kind: Any,
-        operator: Operator,
-        noise: GaussianNoise,
-        values: Float[np.ndarray, "*data"],
-    ) -> InverseProblem:
-        """The problem; what the last one of this kind has factored serves if data are alike."""
-        missing = np.isnan(values)
-        if kind is not None and self._known is not None:
-            known, pattern, problem = self._known
-            if known == kind and np.array_equal(pattern, missing):
-                return problem.with_data(values)
-        problem = InverseProblem(self.prior, operator, noise, values)
-        self._known = None if kind is None else (kind, missing, problem)
-        return problem
 
 
 def report_key(key: Key[Array, ""]) -> Key[Array, ""]:
@@ -228,7 +247,7 @@ def _estimate(key: Key[Array, ""], problem: InverseProblem) -> tuple[InverseProb
 
 
 @contextmanager
-def _noting(quiet: bool) -> Iterator[list[str]]:
+def noting(quiet: bool) -> Iterator[list[str]]:
     """Yields a list that holds, after the block, what was warned of in it; given too if loud."""
     notes: list[str] = []
     caught: list[warnings.WarningMessage] | None = None

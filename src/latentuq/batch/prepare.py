@@ -1,5 +1,7 @@
 """From a request to the store that its results go to: a new one, or one to go on with."""
 
+import dataclasses
+import hashlib
 import json
 import os
 import shutil
@@ -18,7 +20,10 @@ from latentuq.batch.survey import Survey, open_survey
 from latentuq.batch.work import Plan
 from latentuq.core.errors import UserError
 from latentuq.core.reading import check_size, read_path
+from latentuq.inference.settings import check_budget
+from latentuq.prior.check import PriorCheck
 from latentuq.prior.generative import GenerativePrior
+from latentuq.prior.model_file import embedded_name
 from latentuq.problem.inverse import InverseProblem
 
 # Images at the beginning of a survey of which one at least must make a problem.
@@ -94,10 +99,13 @@ def prepare_store(request: BatchRequest, store: Store, problem: InverseProblem) 
 
 
 def _check(request: BatchRequest) -> None:
+    check_budget(request.plan.budget)
     for name, least in (("chunk", 1), ("draws", 0), ("workers", 0)):
         value = getattr(request, name)
         if value is not None and (not isinstance(value, int) or value < least):
             raise UserError(f"{name} is a whole number from {least} on, not {value!r}.")
+    if not read_path(request.output).resolve().name:
+        raise UserError(f"{request.output} is no place for a store: name a folder in it.")
     if request.resume and request.force:
         raise UserError("Give --resume to go on, or --force to begin anew, not both.")
     if request.scheduler is not None and request.workers is not None:
@@ -116,6 +124,14 @@ def _first_problem(plan: Plan, prior: GenerativePrior, survey: Survey) -> Invers
     raise first
 
 
+def _fingerprint(check: PriorCheck | None) -> str | None:
+    """Tells checks of a prior, on which verdicts depend, from each other."""
+    if check is None:
+        return None
+    content = json.dumps(dataclasses.asdict(check), sort_keys=True).encode()
+    return f"SHA-256 {hashlib.sha256(content).hexdigest()[:16]}"
+
+
 def _planned(request: BatchRequest, survey: Survey, problem: InverseProblem) -> Store:
     """The store as it has to be for this request."""
     plan, prior = request.plan, problem.prior
@@ -124,6 +140,9 @@ def _planned(request: BatchRequest, survey: Survey, problem: InverseProblem) -> 
         noise = data_axes(problem.y.ndim)
     elif plan.specification.noise_is_unknown:
         noise = ()
+    elif survey.images.names and problem.noise.factor is None:
+        # Pictures of 8 and of 16 bits have units of their own, and so has their noise.
+        noise = data_axes(problem.noise.std.ndim)
     shapes = prior.shape, problem.y.shape, prior.dim
     layout = Layout(*shapes, request.draws, noise, plan.corrupt)
     check_size(layout.image_bytes * request.chunk, f"A chunk of {request.chunk} images", many=True)
@@ -131,6 +150,9 @@ def _planned(request: BatchRequest, survey: Survey, problem: InverseProblem) -> 
         **survey.identity,
         "model": prior.card.name,
         "model checksum": prior.card.checksum,
+        # What else a model file may say, and the checksum of its arrays does not cover.
+        "model units": dataclasses.asdict(prior.scaling),
+        "model check": _fingerprint(prior.card.check),
         "corrupt": plan.corrupt,
         "resize": plan.resize,
         "budget": plan.budget,
@@ -142,7 +164,7 @@ def _planned(request: BatchRequest, survey: Survey, problem: InverseProblem) -> 
     identity |= {f"{each.__name__} version": each.__version__ for each in versions}
     provenance = {
         "input": os.path.abspath(plan.images),
-        "model": os.path.abspath(prior.card.path) if prior.card.path else prior.card.name,
+        "model": embedded_name(prior) or os.path.abspath(prior.card.path or prior.card.name),
         "command": request.command,
     }
     return Store(

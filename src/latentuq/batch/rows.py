@@ -20,6 +20,7 @@ from latentuq.batch.layout import (
 )
 from latentuq.core.errors import UserError
 from latentuq.core.randomness import host_generator
+from latentuq.core.text import printable
 from latentuq.inference.causes import Standing
 from latentuq.inference.importance import WeightedDraws
 from latentuq.inference.membership import responsibilities
@@ -51,12 +52,12 @@ def make_row(layout: Layout, name: str, solved: Solved, started: float) -> Row:
     row |= {"offset": scaling.offset, "scale": scaling.scale}
     if solved.truth is not None:
         row["truth"] = solved.truth
-    return _filled(layout, row)
+    return fill_row(layout, row)
 
 
 def error_row(layout: Layout, name: str, error: str) -> Row:
     """Makes the row of an image that could not be solved."""
-    return _filled(layout, {"name": name, "status": FAILED, "error": error})
+    return fill_row(layout, {"name": name, "status": FAILED, "error": error})
 
 
 def posterior_row(layout: Layout, post: Posterior) -> Row:
@@ -204,13 +205,13 @@ def read_posterior(
     )
 
 
-def _filled(layout: Layout, row: Row) -> Row:
-    """The row with every variable of the layout, in its shape and type."""
+def fill_row(layout: Layout, row: Row) -> Row:
+    """The row with every variable of the layout in its shape and type, missing if not given."""
     whole: Row = {}
     for name, variable in layout.variables.items():
         given = row.get(name, variable.missing)
         if variable.dtype is str:
-            whole[name] = str(given)
+            whole[name] = printable(str(given))
             continue
         values = np.asarray(given, variable.dtype)
         filled = np.full(variable.shape, variable.missing, variable.dtype)
@@ -239,6 +240,10 @@ def _draw(
     rng, inference = host_generator(key), post.inference
     probes = rng.permutation(len(inference.probes.modes))[:number]
     us = np.asarray(post.sample(key, number))[len(probes) :]
+    if not len(us):
+        return np.asarray(inference.probes.points)[probes], np.asarray(inference.probes.modes)[
+            probes
+        ]
     by_component = responsibilities(inference.proposal.mixture, us)
     shares = np.cumsum(by_component @ np.asarray(inference.membership, np.float64), axis=1)
     modes = np.sum(rng.uniform(size=(len(us), 1)) * shares[:, -1:] > shares, axis=1)

@@ -25,6 +25,7 @@ from latentuq.batch.page import write_page
 from latentuq.batch.prepare import BatchRequest, plan_store, prepare_store
 from latentuq.batch.store import Store, needs_zarr, open_store
 from latentuq.batch.work import (
+    MOST_DEATHS,
     Job,
     begin_run,
     end_run,
@@ -35,11 +36,19 @@ from latentuq.batch.work import (
 from latentuq.core.cores import available_cores
 from latentuq.core.errors import UserError
 from latentuq.core.files import exclusive, make_folder
+from latentuq.core.text import show_time
 
 # Seconds between two looks at what the workers say, and those that the rate is taken over.
 _PAUSE, _WINDOW = 0.5, 120.0
 # Seconds to wait for a scheduler.
 _PATIENCE = 10
+
+# Dask would set MALLOC_TRIM_THRESHOLD_ too, so that memory goes back to the system at once: a solve
+# then takes nearly twice as long, half of it in the kernel.
+_ENVIRONMENT = {"DASK_LOGGING__DISTRIBUTED": "critical", "OMP_NUM_THREADS": "1"}
+
+RESUMABLE = "Finished images are kept; the same command with --resume goes on."
+"""What to say when a run has to stop."""
 
 
 class Tally(NamedTuple):
@@ -68,6 +77,15 @@ class Tally(NamedTuple):
     def seconds_left(self) -> float:
         """The time that the rest will take; NaN if the rate is not known."""
         return (self.images - self.done) / self.rate if self.rate > 0 else math.nan
+
+    def __str__(self) -> str:
+        if not self.images:
+            return self.doing.rstrip(".")
+        pace = ""
+        if self.rate > 0:
+            pace = f", {self.rate:.2g} per second, {show_time(self.seconds_left)} left"
+        found = ", ".join(f"{self.counts.get(status, 0):,} {status}" for status in STATUSES)
+        return f"{self.done:,} of {self.images:,} images{pace}: {found}"
 
     def to_json(self) -> dict[str, Any]:
         """The numbers for a line of JSON, which knows no NaN."""
@@ -98,7 +116,7 @@ def run_batch(request: BatchRequest, listen: Listener = lambda _: None) -> Store
     listen(Tally("Reading the survey."))
     planned, problem = plan_store(request)
     make_folder(planned.path.resolve().parent)
-    with exclusive(planned.path):
+    with exclusive(planned.path.resolve()):
         prepare_store(request, planned, problem)
         store = open_store(planned.path)
         tally = _Counter(store, listen)
@@ -146,16 +164,10 @@ class _Counter:
 
 def _solve(request: BatchRequest, store: Store, tally: _Counter) -> None:
     """Gives all chunks that are missing to workers."""
-    waiting, deaths = deque(tally.missing), Counter[int]()
+    waiting, kills = deque(tally.missing), Counter[int]()
     pending: dict[Future[None], int] = {}
     local = request.scheduler is None and request.workers != 0
-    job = Job(request.plan, str(store.path.resolve()), secrets.token_hex(8), local)
-    for left in [
-        *store.run.glob("*.now"),
-        *store.run.glob("*.tmp"),
-        *store.path.rglob("*.partial"),
-    ]:
-        left.unlink(missing_ok=True)
+    job = Job(request.plan.absolute(), str(store.path.resolve()), secrets.token_hex(8), local)
     begin_run(store, job.token)
     try:
         with _workers(request, len(waiting), tally) as (pool, room):
@@ -166,7 +178,7 @@ def _solve(request: BatchRequest, store: Store, tally: _Counter) -> None:
                 done, _ = wait(pending, _PAUSE, FIRST_COMPLETED)
                 for future in done:
                     chunk = pending.pop(future)
-                    if _has_died(store, chunk, future, deaths):
+                    if _was_killed(store, chunk, future, kills):
                         waiting.append(chunk)
                     else:
                         tally.add(chunk)
@@ -175,7 +187,7 @@ def _solve(request: BatchRequest, store: Store, tally: _Counter) -> None:
         end_run(store)
 
 
-def _has_died(store: Store, chunk: int, future: Future[None], deaths: Counter[int]) -> bool:
+def _was_killed(store: Store, chunk: int, future: Future[None], kills: Counter[int]) -> bool:
     """Whether the workers of a chunk have died, and it is worth another try.
 
     Raises:
@@ -184,19 +196,21 @@ def _has_died(store: Store, chunk: int, future: Future[None], deaths: Counter[in
     try:
         error = future.exception()
     except CancelledError:
-        raise UserError("The scheduler is gone, or has dropped the work.") from None
+        raise UserError(f"The scheduler is gone, or has dropped the work. {RESUMABLE}") from None
     if error is None:
         return False
     if isinstance(error, UserError):
-        raise error
+        raise UserError(f"{error} {RESUMABLE}")
     if type(error).__name__ != "KilledWorker":  # The class is Dask's, which may not be here.
         raise UserError(f"Chunk {chunk} failed: {type(error).__name__}: {error}.") from error
-    # Each try ends with one more image given up; without any begun, it is not the images.
-    deaths[chunk] += 1
+    # Dask gives up after four deaths, of which three make an image an error: every try ends with
+    # one image less, at least, unless the chunk only waited at a worker that another one killed.
+    kills[chunk] += 1
     begun = "image" in read_progress(progress_path(store, chunk))
-    if not begun or deaths[chunk] > len(store.members(chunk)):
+    if kills[chunk] > MOST_DEATHS + begun * len(store.members(chunk)):
         raise UserError(
-            "The workers die before they can begin, perhaps for lack of memory: try fewer workers."
+            "The workers die before they can solve anything, perhaps for lack of memory: try fewer"
+            f" workers. {RESUMABLE}"
         )
     return True
 
@@ -218,7 +232,8 @@ def _workers(
     with _client(request, chunks, tally) as client:
 
         def room() -> int:
-            return 2 * max(1, sum(client.nthreads().values()))
+            # One for each process: work that waits at a worker is suspected if that dies.
+            return max(1, len(client.nthreads()))
 
         yield client.get_executor(pure=False), room
 
@@ -227,6 +242,7 @@ def _workers(
 def _client(request: BatchRequest, chunks: int, tally: _Counter) -> Iterator[Any]:
     """Yields a client of the scheduler that was named, or of one with processes on this machine."""
     try:
+        import dask
         import distributed
     except ImportError as error:
         raise UserError(
@@ -246,13 +262,13 @@ def _client(request: BatchRequest, chunks: int, tally: _Counter) -> Iterator[Any
         return
     count = min(request.workers or len(available_cores()), chunks)
     tally.tell(f"Starting {count} workers.")
-    cluster = distributed.LocalCluster(
-        n_workers=count,
-        threads_per_worker=1,
-        dashboard_address="127.0.0.1:0",
-        silence_logs=logging.CRITICAL,
-        env={"DASK_LOGGING__DISTRIBUTED": "critical", "OMP_NUM_THREADS": "1"},
-    )
+    with dask.config.set({"distributed.nanny.pre-spawn-environ": _ENVIRONMENT}):
+        cluster = distributed.LocalCluster(
+            n_workers=count,
+            threads_per_worker=1,
+            dashboard_address="127.0.0.1:0",
+            silence_logs=logging.CRITICAL,
+        )
     client = distributed.Client(cluster, set_as_default=False)
     try:
         tally.tell(f"Solving with {count} workers; dashboard {client.dashboard_link}.")

@@ -83,9 +83,13 @@ class Store:
     def finished(self) -> dict[int, dict[str, int]]:
         """The chunks that are finished, and how many of their images are what."""
         found = {}
-        for marker in sorted(self.run.glob("*.done")):
+        # One that was being written when its process was killed has a dot in front.
+        for marker in sorted(self.run.glob("[0-9]*.done")):
             with explaining(f"{marker} is damaged: remove it, and --resume solves its images anew"):
-                found[int(marker.stem)] = json.loads(marker.read_text())
+                chunk, counts = int(marker.stem), json.loads(marker.read_text())
+                if sum(counts.values()) != len(self.members(chunk)):
+                    raise ValueError("it counts other images than those of its chunk")
+                found[chunk] = counts
         return found
 
     def write(self, chunk: int, rows: Sequence[Row], counts: Mapping[str, int]) -> None:
@@ -107,11 +111,13 @@ class Store:
 
     def row(self, image: int) -> dict[str, np.ndarray]:
         """What was kept of one image."""
-        return {name: np.asarray(self._arrays[name][image]) for name in self.layout.variables}
+        with explaining(f"{self.path} is damaged"):
+            return {name: np.asarray(self._arrays[name][image]) for name in self.layout.variables}
 
     def column(self, name: str) -> np.ndarray:
         """One of the numbers or texts of all images."""
-        return np.asarray(self._arrays[name][:])
+        with explaining(f"{self.path} is damaged"):
+            return np.asarray(self._arrays[name][:])
 
     @cached_property
     def _arrays(self) -> Any:

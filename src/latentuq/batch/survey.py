@@ -10,6 +10,8 @@ import numpy as np
 
 from latentuq.app.solving import Given
 from latentuq.core.errors import UserError
+from latentuq.core.reading import existing_file
+from latentuq.data.images import split_extension
 from latentuq.data.stacks import Stack, open_stack
 from latentuq.problem.specification import Specification, harden_mask
 
@@ -57,6 +59,7 @@ class Survey:
             "noise": _described(stated.noise),
             "units": dataclasses.asdict(stated.units),
             "model error": stated.model_error,
+            "scale of the noise": stated.noise_scale,
         }
         own = self.masks | self.noises
         return found | {f"{name} of each image": stack.checksum() for name, stack in own.items()}
@@ -113,8 +116,10 @@ def _described(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_described(each) for each in value]
     if isinstance(value, Path):
-        with value.open("rb") as file:
-            return f"file of SHA-256 {hashlib.file_digest(file, 'sha256').hexdigest()[:16]}"
+        path, part = split_extension(value)
+        with existing_file(path).open("rb") as file:
+            content = hashlib.file_digest(file, "sha256").hexdigest()[:16]
+        return f"{'file' if part is None else f'[{part}] of a file'} of SHA-256 {content}"
     if isinstance(value, np.ndarray):
         return f"array of SHA-256 {hashlib.sha256(value.tobytes()).hexdigest()[:16]}"
     return value

@@ -1,10 +1,12 @@
 """What a worker does: one chunk of images after another, each image from file to row."""
 
+import dataclasses
 import json
 import os
 import threading
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,15 +15,16 @@ import jax
 from jaxtyping import Array, Key
 
 from latentuq.app.reconstruct import choose_prior
-from latentuq.app.solving import Solver
+from latentuq.app.solving import Solver, noting
 from latentuq.batch.layout import STATUSES
 from latentuq.batch.rows import Row, error_row, make_row
 from latentuq.batch.store import Store, open_store
 from latentuq.batch.survey import Survey, open_survey
 from latentuq.core.cores import available_cores
 from latentuq.core.errors import UserError
-from latentuq.core.text import printable
+from latentuq.core.reading import read_path, reason
 from latentuq.prior.generative import GenerativePrior
+from latentuq.prior.model_file import embedded_models
 from latentuq.problem.specification import Specification
 
 MOST_DEATHS = 3
@@ -61,9 +64,35 @@ class Plan:
             budget=self.budget,
         )
 
+    def absolute(self) -> "Plan":
+        """The same plan for processes that work in other folders."""
+        stated = self.specification
+        stated = dataclasses.replace(
+            stated,
+            operators=_absolute(stated.operators),
+            noise=_absolute(stated.noise),
+            prior=_absolute_model(stated.prior),
+        )
+        images, model = str(read_path(self.images).absolute()), _absolute_model(self.model)
+        return dataclasses.replace(self, images=images, specification=stated, model=model)
+
     def key(self, image: int) -> Key[Array, ""]:
         """The randomness of an image, which depends on its number alone."""
         return jax.random.fold_in(jax.random.key(self.seed), image)
+
+
+def _absolute(value: Any) -> Any:
+    """The same with absolute paths, within tables and lists as well."""
+    if isinstance(value, Mapping):
+        return {name: _absolute(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_absolute(each) for each in value]
+    return read_path(value).absolute() if isinstance(value, Path) else value
+
+
+def _absolute_model(model: str | None) -> str | None:
+    known = model is None or model in embedded_models()
+    return model if known else str(read_path(model).absolute())
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,8 +134,11 @@ class Progress:
         """Says which image is next, before anything can happen to it."""
         said = {"token": self.token, "image": image, "deaths": self.deaths, "counts": self.counts}
         aside = self.path.with_suffix(".tmp")
-        aside.write_text(json.dumps(said))
-        aside.replace(self.path)
+        try:
+            aside.write_text(json.dumps(said))
+            aside.replace(self.path)
+        except OSError as error:
+            raise UserError(f"Cannot write {self.path}: {reason(error)}.") from error
 
 
 def progress_path(store: Store, chunk: int) -> Path:
@@ -127,6 +159,7 @@ def begin_run(store: Store, token: str) -> None:
     for left in (
         *store.run.glob("*.now"),
         *store.run.glob("*.tmp"),
+        *store.run.glob(".*"),
         *store.path.rglob("*.partial"),
     ):
         left.unlink(missing_ok=True)
@@ -143,7 +176,13 @@ class _Worker:
 
     def __init__(self, job: Job):
         self.job, self.store = job, open_store(job.store)
-        self.survey = open_survey(job.plan.images, job.plan.specification)
+        with noting(quiet=True):  # Whoever planned the run has seen it.
+            self.survey = open_survey(job.plan.images, job.plan.specification)
+        if len(self.survey) != self.store.images:
+            raise UserError(
+                f"{job.plan.images} holds {len(self.survey)} images now, but {self.store.images}"
+                " when the run began."
+            )
         prior = choose_prior(job.plan.model, job.plan.specification)
         self.solver = job.plan.solver(prior, self.survey)
 
@@ -169,14 +208,16 @@ class _Worker:
         error = f"Its process died {deaths} times while it was solved."
         if deaths < MOST_DEATHS:
             try:
-                given = self.survey.given(image)
+                with noting(quiet=True) as notes:
+                    given = self.survey.given(image)
                 solved = self.solver.solve(self.job.plan.key(image), given, quiet=True)
+                solved = solved._replace(notes=[*notes, *solved.notes])
                 return make_row(self.store.layout, name, solved, started)
-            except UserError as reason:
-                error = str(reason)
-            except Exception as reason:  # Anything at all must not end the run.
-                error = f"Unexpected failure: {type(reason).__name__}: {reason}"
-        return error_row(self.store.layout, name, printable(error))
+            except UserError as failure:
+                error = str(failure)
+            except Exception as failure:  # Anything at all must not end the run.
+                error = f"Unexpected failure: {type(failure).__name__}: {failure}"
+        return error_row(self.store.layout, name, error)
 
     def _check_owner(self) -> None:
         owner = self.store.run / _OWNER

@@ -5,7 +5,7 @@ import os
 import typer
 
 from latentuq import __version__
-from latentuq.cli import calibrate, data, demo, models, problem, reconstruct, train
+from latentuq.cli import batch, calibrate, data, demo, models, problem, reconstruct, report, train
 from latentuq.core.reading import MOST_BYTES, VARIABLE
 
 app = typer.Typer(
@@ -19,6 +19,8 @@ app.command()(train.train)
 app.command()(models.models)
 app.command()(problem.problem)
 app.command()(reconstruct.reconstruct)
+app.command()(batch.batch)
+app.command()(report.report)
 app.command()(demo.demo)
 app.command()(calibrate.calibrate)
 

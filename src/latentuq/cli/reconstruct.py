@@ -13,7 +13,7 @@ from latentuq.cli.flags import PROBLEM_FLAGS, seed_option, with_flags
 from latentuq.cli.progress import Bar, this_command
 
 if TYPE_CHECKING:
-    from latentuq.app.reconstruct import Request
+    from latentuq.app.reconstruct import Report, Request
 
 # Exit codes: an image that cannot be reconstructed, and an unreliable answer under --strict.
 _FAILED, _UNRELIABLE = 2, 3
@@ -122,17 +122,23 @@ def _run_one(request: "Request", as_json: bool) -> set[str]:
 
     with Bar(quiet=as_json) as bar:
         report = run(request, bar.show, STARTED)
+    show_report(report, as_json)
+    return {report.facts["status"]}
+
+
+def show_report(report: "Report", as_json: bool) -> None:
+    """Prints what a report says in short, and where it is."""
     if as_json:
         typer.echo(json.dumps(report.facts))
-        return {report.facts["status"]}
+        return
     typer.echo(report.posterior.summary())
     for advice in report.posterior.verdict.advice:
         typer.echo(f"- {advice}")
-    typer.echo(report.facts["units"])
+    if report.facts["units"]:
+        typer.echo(report.facts["units"])
     if report.noise_level is not None:
         typer.echo(f"Estimated noise: {report.noise_level}")
     typer.echo(f"Report: {report.folder / 'report.html'}")
-    return {report.facts["status"]}
 
 
 def _run_all(files: list[str], request: "Request", as_json: bool) -> set[str]:

@@ -18,3 +18,10 @@ def printable(text: str) -> str:
         each if each.isprintable() else each.encode("unicode_escape").decode("ascii")
         for each in text
     )
+
+
+def show_time(seconds: float) -> str:
+    """Writes a duration in the unit that suits it, such as 45 s, 12 min or 3.5 h."""
+    if seconds < 99.5:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 100 * 60 else f"{seconds / 3600:.1f} h"

@@ -8,7 +8,6 @@ import numpy as np
 from jaxtyping import Array, Float, Key
 
 from latentuq.core.cores import one_core
-from latentuq.core.errors import UserError
 from latentuq.core.randomness import host_generator
 from latentuq.inference.answer import Clock, assemble
 from latentuq.inference.chains import Chains, advance, begin, drift, efficiencies
@@ -30,7 +29,7 @@ from latentuq.inference.policy import (
 from latentuq.inference.population import Population, explore
 from latentuq.inference.result import Inference, Progress
 from latentuq.inference.search import ROUND_STARTS, is_settled, probe, relevant_modes, search
-from latentuq.inference.settings import BUDGETS, FAMILIAR_BUDGETS, Settings
+from latentuq.inference.settings import BUDGETS, FAMILIAR_BUDGETS, Settings, check_budget
 from latentuq.inference.sweep import sweep
 from latentuq.inference.target import CHUNK, Counts, Target, may_wait
 from latentuq.inference.weighing import weigh_chains
@@ -85,8 +84,7 @@ def infer(
     `known_kind` says that densities of this kind have been measured, see `FAMILIAR_BUDGETS`, and
     `progress` is called after each stage.
     """
-    if not isinstance(budget, str) or budget not in BUDGETS:
-        raise UserError(f"The budget is one of {', '.join(BUDGETS)}, not {budget!r}.")
+    check_budget(budget)
     settings, clock = (FAMILIAR_BUDGETS if known_kind else BUDGETS)[budget], Clock(progress)
     given = np.zeros((0, target.dim)) if starts is None else starts
     state, info = State(given, {}), Info(wanted=-(-2 * len(given) // ROUND_STARTS) or 1)

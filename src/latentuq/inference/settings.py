@@ -3,6 +3,8 @@
 import dataclasses
 import math
 
+from latentuq.core.errors import UserError
+
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
@@ -178,6 +180,12 @@ BUDGETS = {
     "thorough": _THOROUGH,
 }
 """How much work an answer is worth, for densities of any shape."""
+
+
+def check_budget(budget: object) -> None:
+    """Refuses what is not the name of a budget."""
+    if not isinstance(budget, str) or budget not in BUDGETS:
+        raise UserError(f"The budget is one of {', '.join(BUDGETS)}, not {budget!r}.")
 
 
 def _familiar(settings: Settings, cost: float) -> Settings:

@@ -173,7 +173,7 @@ def read_datasets(root: "xarray.Dataset", rest: "xarray.Dataset") -> Posterior:
 
 
 def read_diagnostics(attributes: Mapping[str, Any], el2o: Sequence[float]) -> Diagnostics:
-    """Makes diagnostics of the attributes of a dataset; those that are missing, or NaN, are None."""
+    """Makes diagnostics of the attributes of a dataset; those that are missing or NaN are None."""
     stages = [name for name in attributes if name.startswith("seconds_")]
     known = {name: float(attributes[name]) for name in OPTIONAL if name in attributes}
     optional: Any = {name: value for name, value in known.items() if not math.isnan(value)}

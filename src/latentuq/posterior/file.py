@@ -119,6 +119,7 @@ def load_posterior(
 
 
 def pack_problem(problem: InverseProblem) -> "xarray.Dataset":
+    """The arrays of a problem, and the text of the problem file that names them as `toml`."""
     import xarray
 
     # A prior that is not embedded is named too: then the name of its model error is kept.
