@@ -71,6 +71,7 @@ results: env-test
 	$(BIN)/python -m studies reports
 	$(BIN)/python -m studies verdicts
 	$(BIN)/python -m studies dimensions
+	$(BIN)/python -m studies scale
 	$(BIN)/python -m studies bench --methods all --repeats 5 --scaling
 	$(BIN)/python -m studies reproduce
 

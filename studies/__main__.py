@@ -21,6 +21,7 @@ MEASURED = {
     "inference": "Is the inference right, repeatable and honest?",
     "verdicts": "Does the verdict notice what is wrong with the data?",
     "reports": "Are the reports of the demo right, and where does their time go?",
+    "scale": "Surveys: images per second, memory, and the answers to a thousand digits.",
 }
 """Studies whose module has `make_setup`, `make_jobs` and `make_values`."""
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -61,7 +60,10 @@ def make_setup() -> dict[str, Any]:
     }
 
 
-def make_jobs(sizes: Sizes = Sizes(), folder: Path | None = None) -> dict[str, Job]:
+_SIZES = Sizes()
+
+
+def make_jobs(sizes: Sizes = _SIZES, folder: Path | None = None) -> dict[str, Job]:
     folder = folder or cache_dir() / "studies" / "scale"
     make_folder(folder)
     return {
@@ -177,7 +179,8 @@ def measure_flatness(folder: Path, number: int) -> dict[str, Any]:
 
     def watch(tally: Tally) -> None:
         if tally.done >= _EVERY * (len(memory) + 1):
-            sizes = [_size(each) for each in psutil.Process().children(recursive=True)]
+            here = psutil.Process()
+            sizes = [_size(each) for each in here.children(recursive=True) or [here]]
             seconds = round(time.monotonic() - started, 1)
             memory.append({"done": tally.done, "megabytes": max(sizes), "seconds": seconds})
 
@@ -211,6 +214,7 @@ def make_values(cells: Cells) -> dict[str, Any]:
     return {
         **answers,
         **start,
+        "noise": NOISE,
         **_extrapolate(two["rate"], answers["bytes"]),
         "one": one["rate"],
         "two": two["rate"],
@@ -228,7 +232,9 @@ def make_values(cells: Cells) -> dict[str, Any]:
         "settled": settled["done"],
         "growth": f"{growth:.2f}",
         "largest": max(each["megabytes"] for each in memory),
-        "statuses": ", ".join(f"{answers['status'].get(word, 0)} {word}" for word in answers["status"]),
+        "statuses": ", ".join(
+            f"{answers['status'].get(word, 0)} {word}" for word in answers["status"]
+        ),
         "reasons": rows("{reason} | {images}", answers["reasons"]),
         "bins": rows("{stated:.1%} | {right:.1%} | {images}", answers["bins"]),
         "memory": rows(

@@ -3,6 +3,7 @@
 from collections import Counter
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -65,7 +66,7 @@ def read_digits(
     us, found = store.column("u"), []
     for start in range(0, len(us), _IMAGES):
         part = us[start : start + _IMAGES]
-        images = prior.decode(part.reshape(-1, prior.dim))
+        images = prior.decode(jnp.asarray(part.reshape(-1, prior.dim)))
         read = np.asarray(classifier.probabilities(images))
         found.append(read.reshape(*part.shape[:2], -1).mean(axis=1))
     return np.concatenate(found)

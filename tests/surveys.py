@@ -14,9 +14,9 @@ import jax
 import numpy as np
 import xarray
 
-from latentuq.batch.prepare import BatchRequest
-from latentuq.batch.run import run_batch
-from latentuq.batch.work import Plan
+from latentuq.survey.prepare import BatchRequest
+from latentuq.survey.run import run_batch
+from latentuq.survey.work import Plan
 from latentuq.problem.specification import Specification
 
 SHAPE = (6, 8)
@@ -75,20 +75,15 @@ def faked(answer):
     return solve
 
 
-def environment(**changes: str) -> dict[str, str]:
-    """The environment of a command: what tests have compiled, and nothing that slows it down."""
-    return {**os.environ, **changes}
-
-
-def start(folder, *arguments, **changes: str) -> subprocess.Popen:
-    """Starts `latentuq` in a session of its own, as a terminal does."""
+def start(folder, *arguments, module: str = "latentuq", **changes: str) -> subprocess.Popen:
+    """Starts a command in a session of its own, as a terminal does."""
     return subprocess.Popen(
-        [sys.executable, "-m", "latentuq", *map(str, arguments)],
+        [sys.executable, "-m", module, *map(str, arguments)],
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=environment(**changes),
+        env={**os.environ, **changes},
         start_new_session=True,
     )
 

@@ -4,8 +4,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from latentuq.batch.many import batch as batch
-    from latentuq.batch.many import solve_many as solve_many
     from latentuq.core.errors import UserError as UserError
     from latentuq.data.datasets import load_dataset as load_dataset
     from latentuq.data.digits import load_digits as load_digits
@@ -36,6 +34,8 @@ if TYPE_CHECKING:
     from latentuq.problem.files import load_problem as load_problem
     from latentuq.problem.files import save_problem as save_problem
     from latentuq.problem.inverse import InverseProblem as InverseProblem
+    from latentuq.survey.many import batch as batch
+    from latentuq.survey.many import solve_many as solve_many
 
 __version__ = "0.2.0"
 
@@ -52,8 +52,8 @@ _PUBLIC = {
     "RandomMask": "latentuq.forward.mask",
     "stack": "latentuq.forward.stacked",
     "InverseProblem": "latentuq.problem.inverse",
-    "batch": "latentuq.batch.many",
-    "solve_many": "latentuq.batch.many",
+    "batch": "latentuq.survey.many",
+    "solve_many": "latentuq.survey.many",
     "Posterior": "latentuq.posterior.posterior",
     "estimate_noise": "latentuq.posterior.noise_level",
     "load_posterior": "latentuq.posterior.file",

@@ -13,12 +13,12 @@ import pytest
 from PIL import Image
 
 from exact_posteriors import make_problem
-from latentuq.batch import page
-from latentuq.batch.layout import FAILED, RELIABLE, STATUSES, UNRELIABLE, Layout
-from latentuq.batch.page import write_page
-from latentuq.batch.rows import error_row, fill_row
-from latentuq.batch.store import Store, create_store
 from latentuq.inference.causes import Cause
+from latentuq.survey import page
+from latentuq.survey.layout import FAILED, RELIABLE, STATUSES, UNRELIABLE, Layout
+from latentuq.survey.page import write_page
+from latentuq.survey.rows import error_row, fill_row
+from latentuq.survey.store import Store, create_store
 
 pytest.importorskip("zarr")
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import latentuq
-from latentuq.batch.prepare import BatchRequest, plan_store, prepare_store
-from latentuq.batch.store import is_store, open_store
 from latentuq.core.errors import UserError
 from latentuq.core.reading import VARIABLE
 from latentuq.prior.model_file import load_prior, save_prior
+from latentuq.survey.prepare import BatchRequest, plan_store, prepare_store
+from latentuq.survey.store import is_store, open_store
 from surveys import FLAGS, SHAPE, plan_of
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import latentuq as lu
-from latentuq.batch.reports import StoredImage, report_image
-from latentuq.batch.store import open_store
 from latentuq.core.errors import UserError
 from latentuq.prior.model_file import load_prior, save_prior
+from latentuq.survey.reports import StoredImage, report_image
+from latentuq.survey.store import open_store
 from own_files import write_image
 from surveys import FLAGS, load, plan_of, run
 
@@ -48,9 +48,12 @@ def report(survey, image, **changes):
 
 
 @pytest.mark.slow
-def test_a_report_says_what_the_survey_has_found(survey, model, unsolvable, answer):
-    made = report(survey, 4, command="latentuq report")
-    folder, row = made.folder, load(survey).isel(image=4)
+def test_a_report_says_what_the_survey_has_found(tmp_path, model, noisy, request):
+    np.save(tmp_path / "y.npy", noisy[:2])
+    survey = run(plan_of(tmp_path / "y.npy", model, seed=4), tmp_path / "out.zarr").path
+    request.getfixturevalue("unsolvable")
+    made = report(survey, 1, command="latentuq report")
+    folder, row = made.folder, load(survey).isel(image=1)
     names = {path.name for path in folder.iterdir()}
     assert names == {"report.html", "summary.json", "posterior.nc", "figures"}
     figures = ("overview", "modes", "samples", "components", "latent", "search", "slices")
@@ -67,10 +70,10 @@ def test_a_report_says_what_the_survey_has_found(survey, model, unsolvable, answ
     weights = [mode["weight"] for mode in facts["modes"]]
     np.testing.assert_allclose(weights, row["weights"][: len(weights)], rtol=1e-6)
     assert facts["seed"] == "4"
-    assert facts["image"] == "y.npy[4]"
+    assert facts["image"] == "y.npy[1]"
     assert facts["survey"] == str(survey)
     assert any(
-        "Made of what the survey out.zarr keeps of image 4" in each for each in facts["notes"]
+        "Made of what the survey out.zarr keeps of image 1" in each for each in facts["notes"]
     )
     page = (folder / "report.html").read_text()
     assert f"{float(row['log_evidence']):.3f}".replace("-", "−") in page
@@ -99,7 +102,7 @@ def test_what_cannot_be_reported_is_one_sentence_and_leaves_nothing(
     for image, changes, words in (
         (8, {}, r"out\.zarr has images 0 to 7, but no 8\."),
         (-1, {}, r"but no -1\."),
-        (1, {}, r"Image 1 of .* has no answer: y\.npy\[1\] holds nothing but missing pixels"),
+        (1, {}, r"Image 1 of .* has no answer: The image holds nothing but missing pixels"),
         (7, {}, r"Image 7 of .* has not been solved yet: run latentuq batch --resume\."),
         (0, {"model": str(tmp_path / "other.safetensors")}, "name the right file with --model"),
         (0, {"model": "mnist"}, "is not the prior of"),
@@ -145,7 +148,7 @@ def test_a_damaged_store_is_one_sentence(survey, tmp_path, unsolvable):
     chunk.write_bytes(whole)
     header = survey / "problem" / "zarr.json"
     whole = header.read_text()
-    for content in (whole[:-30], whole.replace("columns", "nonsense"), "{}"):
+    for content in (whole[:-30], whole.replace("[noise]", "[nonsense]"), "{}"):
         header.write_text(content)
         with pytest.raises(UserError, match=r"out\.zarr"):
             report(survey, 0)

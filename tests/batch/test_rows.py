@@ -12,15 +12,6 @@ import pytest
 
 from exact_posteriors import DIM, KEY, SHAPE, make_inference, make_problem, solve_exactly
 from latentuq.app.solving import Solved
-from latentuq.batch.layout import FAILED, LEVELS, MOST_MODES, STATUSES, Layout, data_axes
-from latentuq.batch.rows import (
-    error_row,
-    fill_row,
-    make_row,
-    measure_surprise,
-    posterior_row,
-    read_posterior,
-)
 from latentuq.core.errors import UserError
 from latentuq.data.observation import Observation
 from latentuq.data.scaling import Scaling
@@ -28,6 +19,15 @@ from latentuq.inference.causes import Standing
 from latentuq.inference.result import ProbeRecord, SearchRecord
 from latentuq.posterior.misfit import measure_chi_squared
 from latentuq.posterior.solve import make_posterior
+from latentuq.survey.layout import FAILED, LEVELS, MOST_MODES, STATUSES, Layout, data_axes
+from latentuq.survey.rows import (
+    error_row,
+    fill_row,
+    make_row,
+    measure_surprise,
+    posterior_row,
+    read_posterior,
+)
 from studies.exact import exact_posterior
 
 DRAWS = 40

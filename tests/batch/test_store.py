@@ -12,11 +12,11 @@ import xarray
 import zarr
 
 from exact_posteriors import make_problem
-from latentuq.batch.layout import FAILED, LEVELS, RELIABLE, STATUSES, Layout
-from latentuq.batch.rows import error_row, fill_row
-from latentuq.batch.store import Store, create_store, is_store, open_store, read_problem
 from latentuq.core.errors import UserError
 from latentuq.problem.specification import Specification
+from latentuq.survey.layout import FAILED, LEVELS, RELIABLE, STATUSES, Layout
+from latentuq.survey.rows import error_row, fill_row
+from latentuq.survey.store import Store, create_store, is_store, open_store, read_problem
 from surveys import load
 
 LAYOUT = Layout((6, 5), (6, 5), 3, draws=4, noise=(), truth=True)

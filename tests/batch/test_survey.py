@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from astropy.io import fits
 
-from latentuq.batch.survey import open_survey
 from latentuq.core.errors import UserError
 from latentuq.problem.specification import Specification
+from latentuq.survey.images import open_survey
 
 IMAGES = np.random.default_rng(0).uniform(size=(5, 6, 8))
 MASKS = np.random.default_rng(1).integers(0, 2, (5, 6, 8)).astype(np.uint8)

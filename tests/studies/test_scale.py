@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import latentuq as lu
-from latentuq.survey.work import Plan
 from studies import scale
 from studies.pages import fill_page
 from studies.scale import Sizes, make_jobs, make_values, run_survey
@@ -17,7 +16,7 @@ CELLS = {
     "start": {"cold_ready": 4.0, "cold_first": 20.0, "warm_ready": 4.0, "warm_first": 9.0},
     "loop": {"images": 100, "solve": 0.6, "solve_many": 0.5},
     "1 worker": {"images": 160, "rate": 0.4, "whole": 0.3},
-    "2 workers": {"images": 160, "rate": 0.72, "whole": 0.5},
+    "2 workers": {"images": 160, "rate": 0.75, "whole": 0.5},
     "answers": {
         "digits": 1000,
         "garments": 50,
@@ -43,14 +42,14 @@ CELLS = {
 
 
 def test_the_page_says_which_bars_hold():
-    text = fill_page("scale", {"command": "c", "commits": "commit 1", **make_values(CELLS)})
+    text = fill_page("scale", {"commits": "commit 1", **make_values(CELLS)})
     text = " ".join(text.split())
-    assert "Two workers beside one: 1.80 (the bar holds)" in text
-    assert "Two workers beside the loop: 1.20 (the bar holds; aim 1.3)" in text
+    assert "Two workers beside one: 1.88 (the bar holds)" in text
+    assert "Two workers beside the loop: 1.25 (the bar holds; aim 1.3)" in text
     assert "is 1.10 times that among the first hundred (0.55 and 0.50 s)" in text
     assert "950 reliable, 50 unreliable" in text
-    # 1e7 images at 100 x 0.72 per second.
-    assert "take 1.6 days" in text
+    # 1e7 images at 100 x 0.75 per second.
+    assert "take 1.5 days" in text
     worse = {**CELLS, "2 workers": {"images": 160, "rate": 0.59, "whole": 0.5}}
     values = make_values(worse)
     assert values["pair"].endswith("(the bar is missed)")
@@ -80,7 +79,10 @@ def test_answers_are_held_against_the_labels():
     assert found["stated"] == pytest.approx((0.75 + 1) / 2)
     assert found["status"] == {"reliable": 1, "unreliable": 1, "failed": 1}
     assert (found["garments_first"], found["garments_unreliable"]) == (1, 1)
-    assert found["reasons"] == [{"reason": "MISFIT", "images": 1}, {"reason": "AGREED", "images": 1}]
+    assert found["reasons"] == [
+        {"reason": "MISFIT", "images": 1},
+        {"reason": "AGREED", "images": 1},
+    ]
     assert [each["images"] for each in found["bins"]] == [1, 1]
 
 
@@ -113,12 +115,3 @@ def test_a_small_survey_is_measured(tmp_path, digits, monkeypatch):
     previews = jobs["previews"]({})
     assert len(previews["medians"]) == 2
     assert [each["done"] for each in previews["memory"]] == [2, 4]
-
-
-def test_every_survey_is_corrupted_alike():
-    plan = Plan("images.npy", lu.problem.specification.Specification.from_flags(scale.FLAGS))
-    operator, noise = plan.specification.build((28, 28))
-    assert noise is not None
-    assert float(np.asarray(noise.std)) == pytest.approx(scale.NOISE)
-    hidden = np.asarray(scale.HIDDEN.bind((28, 28))(jnp.ones((28, 28))))
-    assert np.array_equal(np.isnan(hidden), np.isnan(np.asarray(operator(jnp.ones((28, 28))))))

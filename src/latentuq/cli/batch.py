@@ -12,7 +12,7 @@ from latentuq.cli.flags import PROBLEM_FLAGS, seed_option, with_flags
 from latentuq.cli.progress import Bar, this_command
 
 if TYPE_CHECKING:
-    from latentuq.batch.run import Tally
+    from latentuq.survey.run import Tally
 
 _FAILED = 2
 # Seconds between two lines of a log, and between two of JSON.
@@ -94,12 +94,11 @@ def batch(
 
     Exit codes: 0 done, 2 the run could not begin or had to stop (a sentence says why).
     """
-    from latentuq.batch.page import PAGE
-    from latentuq.batch.prepare import BatchRequest
-    from latentuq.batch.run import RESUMABLE, run_batch
-    from latentuq.batch.work import Plan
     from latentuq.core.compilation import keep_compiled
     from latentuq.problem.specification import Specification
+    from latentuq.survey.prepare import BatchRequest
+    from latentuq.survey.run import RESUMABLE, run_batch
+    from latentuq.survey.work import Plan
 
     keep_compiled()
     specification = Specification.from_flags(flags)
@@ -123,7 +122,7 @@ def batch(
             if teller.begun:
                 print(f"latentuq: {RESUMABLE}", file=sys.stderr, flush=True)
             raise
-    page = str(store.path / PAGE)
+    page = str(store.page)
     if as_json:
         last = teller.last.to_json() if teller.last else {}
         print(json.dumps({**last, "store": str(store.path), "page": page}), flush=True)

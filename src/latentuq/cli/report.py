@@ -31,8 +31,8 @@ def report(
     as_json: Annotated[bool, typer.Option("--json", help="Print summary.json.")] = False,
 ) -> None:
     """Write the full report on one image of a survey, without solving it again."""
-    from latentuq.batch.reports import StoredImage, report_image
     from latentuq.core.compilation import keep_compiled
+    from latentuq.survey.reports import StoredImage, report_image
 
     keep_compiled()
     folder = output or Path(f"{store.resolve().name}-{image}-report")

@@ -12,7 +12,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
 from latentuq.core.arrays import to_float32
 from latentuq.core.errors import UserError
@@ -26,9 +26,6 @@ from latentuq.likelihood.data import (
 )
 from latentuq.prior.model_error import ModelError
 
-# Rows of a dense W that are converted to float64 at once.
-_ROWS = 256
-
 
 class Whitening(eqx.Module):
     """A square root W of C^-1."""
@@ -36,10 +33,6 @@ class Whitening(eqx.Module):
     @abc.abstractmethod
     def whiten(self, v: Float[Array, " rows"]) -> Float[Array, " rows"]:
         """Computes W v."""
-
-    @abc.abstractmethod
-    def whiten_exactly(self, v: Float[ArrayLike, " rows"]) -> Float[np.ndarray, " rows"]:
-        """Computes W v on the host in float64."""
 
     def forward(self, data: ObservedData, x: Float[Array, "*shape"]) -> Float[Array, " rows"]:
         """Computes W A x."""
@@ -62,14 +55,6 @@ class LowRankWhitening(Whitening):
         scaled = self.inverse_std * v
         return scaled - self.basis @ (self.shrinkage * (scaled @ self.basis))
 
-    def whiten_exactly(self, v: Float[ArrayLike, " rows"]) -> Float[np.ndarray, " rows"]:
-        inverse_std, basis, shrinkage, v = (
-            np.asarray(each, np.float64)
-            for each in (self.inverse_std, self.basis, self.shrinkage, v)
-        )
-        scaled = inverse_std * v
-        return scaled - basis @ (shrinkage * (scaled @ basis))
-
 
 class DenseWhitening(Whitening):
     """W = L^-1 with C = L L^T.
@@ -84,12 +69,6 @@ class DenseWhitening(Whitening):
     def whiten(self, v: Float[Array, " rows"]) -> Float[Array, " rows"]:
         return self.matrix @ v
 
-    def whiten_exactly(self, v: Float[ArrayLike, " rows"]) -> Float[np.ndarray, " rows"]:
-        matrix, v = np.asarray(self.matrix), np.asarray(v, np.float64)
-        # A few rows at a time: W in float64 is large.
-        parts = [matrix[i : i + _ROWS] @ v for i in range(0, len(matrix), _ROWS)]
-        return np.concatenate(parts)
-
     def forward(self, data: ObservedData, x: Float[Array, "*shape"]) -> Float[Array, " rows"]:
         return self.matrix_operator @ jnp.ravel(x)
 
@@ -100,12 +79,14 @@ class Factored(NamedTuple):
     Attributes:
         whitening: A square root W of C^-1.
         log_det: ln det C over the observed data.
+        whitened_data: W y.
         model_variance: The diagonal of A S_model A^T.
         dominated: How many data the model error dominates: tr C^-1 A S_model A^T.
     """
 
     whitening: Whitening
     log_det: float
+    whitened_data: Float[Array, " rows"]
     model_variance: Float[np.ndarray, " rows"]
     dominated: float
 
@@ -122,8 +103,8 @@ def factor(data: ObservedData, model_error: ModelError) -> Factored:
 
 
 def _factor_low_rank(data: ObservedData, model_error: ModelError) -> Factored:
-    counted = np.asarray(data.counted)
-    noise_variance = data.noise.variance(counted.shape)
+    counted, y = np.asarray(data.counted), np.asarray(data.y, np.float64)
+    noise_variance = data.noise.variance(y.shape)
     own_variance, scale = disjoint_variance(data, model_error)
     variance = noise_variance + own_variance
     if not is_regular(variance, scale, counted):
@@ -135,12 +116,14 @@ def _factor_low_rank(data: ObservedData, model_error: ModelError) -> Factored:
     squares, rotation = np.linalg.eigh(scaled_columns.T @ scaled_columns)
     root = np.sqrt(1 + squares.clip(min=0))
     basis, shrinkage = scaled_columns @ rotation, 1 / (root * (root + 1))
+    scaled = inverse_std * y
     # The diagonal of C^-1 = W^T W; squares are the q of the columns.
     shares = basis**2 @ (shrinkage * (2 - shrinkage * squares))
     precision = inverse_std**2 * (1 - shares)
     return Factored(
         LowRankWhitening(to_float32(inverse_std), to_float32(basis), to_float32(shrinkage)),
         float(np.sum(np.log(safe))) + 2 * float(np.sum(np.log(root))),
+        to_float32(scaled - basis @ (shrinkage * (basis.T @ scaled))),
         own_variance + np.sum(columns**2, axis=1),
         float(np.sum(counted) - np.sum(noise_variance * precision)),
     )
@@ -189,9 +172,12 @@ def _factor_dense(data: ObservedData, model_error: ModelError) -> Factored:
     noise_part = squares @ noise_variance if rows is None else np.sum((whitening @ rows) ** 2)
     spread_whitening = np.zeros((size, size), np.float32)
     spread_whitening[np.ix_(counted, counted)] = whitening
+    whitened_data = np.zeros(size)
+    whitened_data[counted] = whitening @ np.asarray(data.y, np.float64)[counted]
     return Factored(
         DenseWhitening(to_float32(spread_whitening), to_float32(spread_operator)),
         log_det,
+        to_float32(whitened_data),
         model_variance,
         float(len(scale) - noise_part),
     )

@@ -227,7 +227,10 @@ def _read_data(y: ArrayLike, operator: Operator) -> Float[np.ndarray, "*data"]:
     if data.shape != shape:
         raise UserError(f"y has shape {data.shape}, but the operator makes data of shape {shape}.")
     data[~np.asarray(operator.observed(jnp.ones(operator.input_shape or (), bool)))] = np.nan
-    if np.isinf(data).any():
-        where = tuple(int(index) for index in np.argwhere(np.isinf(data))[0])
-        raise UserError(f"y is infinite at {where}; mark missing data by NaN.")
+    with np.errstate(over="ignore"):
+        infinite = np.isinf(data.astype(np.float32))
+    if infinite.any():
+        where = tuple(int(index) for index in np.argwhere(infinite)[0])
+        what = "infinite" if np.isinf(data[where]) else f"too large, {data[where]:g},"
+        raise UserError(f"y is {what} at {where}; mark missing data by NaN.")
     return data
