@@ -64,14 +64,14 @@ def make_page(
     return wrap(title, "".join(sections))
 
 
-def wrap(title: str, body: str) -> str:
-    """A whole document around the body."""
-    style = (resources.files("latentuq") / "report" / "report.css").read_text(encoding="utf-8")
+def wrap(title: str, body: str, style: str = "") -> str:
+    """A whole document around the body; `style` comes after that of every page."""
+    shared = (resources.files("latentuq") / "report" / "report.css").read_text(encoding="utf-8")
     name = html.escape(title)
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{name}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n"
+        f"<title>{name}</title>\n<style>\n{shared}{style}</style>\n</head>\n<body>\n<main>\n"
         f"<h1>{name}</h1>\n{body}</main>\n</body>\n</html>\n"
     )
 

@@ -90,7 +90,7 @@ def write_page(store: Store) -> Path:
     body = "".join(section(name, part) for name, part in parts.items() if part)
     source = printable(Path(store.provenance.get("input") or store.path).name)
     title = f"{count_images(store.images)} of {source}"
-    write_file(store.page, wrap(title, f'<div class="survey">{body}</div>'))
+    write_file(store.page, wrap(title, f'<div class="survey">{body}</div>', _resource("page.css")))
     return store.page
 
 
@@ -246,7 +246,6 @@ def _images(found: Findings) -> str:
     order = np.lexsort((least, _URGENCY[found.status]))[:MOST_ROWS]
     data = {"kinds": [*_COLUMNS.values()], "rows": [_cells(found, each) for each in order.tolist()]}
     block = json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", r"\u003c")
-    script = (resources.files("latentuq.survey") / "page.js").read_text(encoding="utf-8")
     head = "".join(
         f'<th scope="col" class="{kind}" aria-sort="none">'
         f'<button type="button">{title}</button></th>'
@@ -269,7 +268,11 @@ def _images(found: Findings) -> str:
 <noscript><p>The table needs JavaScript.</p></noscript>
 <script type="application/json" id="data">{block}</script>
 <script>
-{script}</script>"""
+{_resource("page.js")}</script>"""
+
+
+def _resource(name: str) -> str:
+    return (resources.files("latentuq.survey") / name).read_text(encoding="utf-8")
 
 
 def _cells(found: Findings, image: int) -> list[Any]:
