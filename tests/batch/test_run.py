@@ -3,11 +3,12 @@
 import json
 import logging
 import math
-import os
+import resource
 import sys
 import warnings
 from collections import Counter
 from concurrent.futures import Future
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -315,25 +316,46 @@ def test_two_runs_on_one_output_refuse_each_other(tmp_path, model, images, quick
     assert len(open_store(out).finished()) == 1
 
 
-@pytest.mark.parametrize("place", ["a chunk", "the page"])
-def test_a_full_disk_is_one_sentence_and_can_be_gone_on_from(
-    tmp_path, model, images, quick, monkeypatch, place
-):
-    def refuse(*_):
-        raise OSError(28, os.strerror(28))
+@contextmanager
+def largest_file(size):
+    """Files may not grow beyond a size, as on a disk that is full or a quota that is used up."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
-    out = tmp_path / "out.zarr"
-    with monkeypatch.context() as patched:
-        if place == "a chunk":
-            patched.setattr("latentuq.survey.store.Store._reach_disk", refuse)
-        else:
-            patched.setattr("latentuq.survey.page.write_file", refuse)
-        words = rf"Cannot write .*out\.zarr: no space left on device\. {RESUMABLE}"
-        with pytest.raises((UserError, OSError), match=words if place == "a chunk" else "No space"):
-            run(plan_of(images, model), out, chunk=5)
-    run(plan_of(images, model), out, chunk=5, resume=True)
-    run(plan_of(images, model), tmp_path / "clean.zarr", chunk=5)
+
+@pytest.mark.parametrize(
+    ("draws", "size", "words"),
+    [
+        (20_000, 300_000, rf"Cannot write .*out\.zarr: file too large\. {RESUMABLE}$"),
+        (8, 100_000, r"Cannot write .*summary\.html: file too large\."),
+    ],
+)
+def test_a_full_disk_is_one_sentence_and_can_be_gone_on_from(
+    tmp_path, model, images, quick, draws, size, words
+):
+    plan, out, sizes = plan_of(images, model), tmp_path / "out.zarr", {"draws": draws, "chunk": 5}
+    interrupted(plan, out, 1, **sizes)
+    before = len(open_store(out).finished())
+    with largest_file(size), pytest.raises(UserError, match=words):
+        run(plan, out, resume=True, **sizes)
+    assert len(open_store(out).finished()) == (before if draws > 8 else 3)
+    assert not [*tmp_path.rglob("*.partial"), *tmp_path.rglob(".*.html")]
+    run(plan, out, resume=True, **sizes)
+    run(plan, tmp_path / "clean.zarr", **sizes)
     assert_same(load(out), load(tmp_path / "clean.zarr"))
+
+
+def test_a_disk_that_is_full_from_the_beginning_keeps_nothing(tmp_path, model, images, quick):
+    with (
+        largest_file(10_000),
+        pytest.raises(UserError, match=r"Cannot write .*out\.zarr: file too"),
+    ):
+        run(plan_of(images, model), tmp_path / "out.zarr")
+    assert [path.name for path in tmp_path.iterdir()] == ["y.npy"]
 
 
 @pytest.mark.parametrize(
