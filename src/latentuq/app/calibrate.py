@@ -16,10 +16,11 @@ from latentuq.calibration.examples import draw_sheet, read_examples
 from latentuq.calibration.page import make_page
 from latentuq.core.errors import UserError
 from latentuq.core.files import atomic_path, write_file
-from latentuq.data.datasets import PUBLICATIONS, load_dataset
+from latentuq.data.datasets import load_dataset, to_unit
 from latentuq.data.digits import load_digits
 from latentuq.data.image_sets import read_images
 from latentuq.data.observation import Observation, Units, read_observation
+from latentuq.data.publications import PUBLICATIONS
 from latentuq.data.scaling import BYTES, UNIT, Scaling
 from latentuq.prior.generative import GenerativePrior
 from latentuq.prior.model_file import keep_check, load_prior
@@ -142,7 +143,7 @@ def _kept_images(prior: GenerativePrior) -> tuple[str, np.ndarray]:
     elif data == "mnist":
         name, images = "the MNIST test digits of the package", load_digits().images
     elif data in PUBLICATIONS:
-        name, images = f"test images of {data}", load_dataset(data).test_images
+        name, images = f"test images of {data}", to_unit(load_dataset(data).test_images)
     else:
         raise UserError(f"The model {card.name} keeps no held-out images: give --images.")
     return name, _in_file_units(images, prior.scaling)

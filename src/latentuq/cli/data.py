@@ -18,7 +18,13 @@ def data() -> None:
 
 @app.command()
 def fetch(
-    name: Annotated[str, typer.Argument(help="mnist or fashion-mnist.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="mnist, fashion-mnist, cifar10, radio-galaxies, solar-cells, or galaxies, which"
+            " are simulated."
+        ),
+    ],
     source: Annotated[
         Path | None,
         typer.Option(
@@ -30,13 +36,17 @@ def fetch(
     force: Annotated[bool, typer.Option(help="Fetch again what the cache holds.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Fetch a dataset, verify it, and keep it in the cache."""
+    """Say the licence of a dataset, fetch it, verify it, and keep it in the cache."""
     from latentuq.data.datasets import fetch as fetch_dataset
+    from latentuq.data.publications import find_publication
 
+    licence = find_publication(name).licence
+    typer.echo(licence, err=True)
     with Bar() as bar:
         folder = fetch_dataset(name, source, bar.count, force=force)
     if as_json:
         files = sorted(file.name for file in folder.iterdir() if not file.name.startswith("."))
-        typer.echo(json.dumps({"dataset": name, "path": str(folder), "files": files}))
+        result = {"dataset": name, "path": str(folder), "files": files, "licence": licence}
+        typer.echo(json.dumps(result))
     else:
         typer.echo(f"{name} is verified and in {folder}")

@@ -63,7 +63,8 @@ def train(
     data: Annotated[
         str,
         typer.Argument(
-            help="mnist, fashion-mnist, an .npz, .npy or IDX file, or a folder of images."
+            help="mnist, galaxies or another dataset, an .npz, .npy or IDX file, or a folder of"
+            " images."
         ),
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="The model file to write.")],

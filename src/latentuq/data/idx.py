@@ -35,12 +35,17 @@ def parse_idx(content: bytes, name: str) -> np.ndarray:
     return values.astype(dtype.newbyteorder("="), copy=False)
 
 
-def format_idx(values: np.ndarray) -> bytes:
-    """Return the IDX bytes of an array of 8-bit unsigned integers."""
-    if values.dtype != np.uint8:
-        raise UserError(f"IDX files are written from 8-bit values, not {values.dtype}.")
-    header = struct.pack(f">BBBB{values.ndim}I", 0, 0, 0x08, values.ndim, *values.shape)
-    return header + values.tobytes()
+def format_idx(*parts: np.ndarray) -> bytes:
+    """Return the IDX bytes of arrays of 8-bit (or signed 16-bit) integers, one after the other.
+
+    No copy is made of 8-bit values but the one that is returned.
+    """
+    code = {"uint8": 0x08, "int16": 0x0B}.get(str(parts[0].dtype))
+    if code is None:
+        raise UserError(f"IDX files are written from 8-bit values, not {parts[0].dtype}.")
+    shape = (sum(map(len, parts)), *parts[0].shape[1:])
+    header = struct.pack(f">BBBB{len(shape)}I", 0, 0, code, len(shape), *shape)
+    return b"".join([header, *(np.ascontiguousarray(part, _DTYPES[code]).data for part in parts)])
 
 
 def gunzip(content: bytes, name: str) -> bytes:

@@ -13,7 +13,7 @@ from latentuq.core.reading import check_size, existing_file, read_path
 from latentuq.core.text import show_size
 from latentuq.data.archives import idx_name
 from latentuq.data.array_files import find_opener
-from latentuq.data.datasets import PUBLICATIONS, TEST_IMAGES, TRAIN_IMAGES, load_dataset
+from latentuq.data.datasets import load_dataset, to_unit
 from latentuq.data.idx import read_idx
 from latentuq.data.images import (
     IMAGE_SUFFIXES,
@@ -23,7 +23,8 @@ from latentuq.data.images import (
     split_extension,
 )
 from latentuq.data.numpy_files import read_npz
-from latentuq.data.scaling import BYTES, Scaling, fit_scaling
+from latentuq.data.publications import PUBLICATIONS, TEST_IMAGES, TRAIN_IMAGES, dataset_names
+from latentuq.data.scaling import Scaling, fit_scaling
 from latentuq.data.stacks import open_stack, stack_of
 
 _TRAIN_ENTRIES = ("images", "train_images", "x_train", "arr_0")
@@ -56,21 +57,19 @@ def read_images(path: str | os.PathLike[str]) -> ImageSet:
     from the minimum and maximum of the training images.
 
     Args:
-        path: `"mnist"` or `"fashion-mnist"`; a `.npy` of shape (n, height, width); a `.npz` with
-            one array, or an entry `images`, `train_images`, `x_train` or `arr_0` (and optionally
-            `test_images` or `x_test`); an IDX file, gzipped or not; or a folder of equally sized
-            PNG, JPEG, WebP, TIFF or FITS images, taken in the order of their names, or of IDX files
-            named as in MNIST, of which labels and test images may be missing; or what else
-            `open_stack` reads: a Zarr store, a NetCDF file or a FITS cube.
+        path: The name of a dataset of grey images, such as `"mnist"`; a `.npy` of shape (n, height,
+            width); a `.npz` with one array, or an entry `images`, `train_images`, `x_train` or
+            `arr_0` (and optionally `test_images` or `x_test`); an IDX file, gzipped or not; or a
+            folder of equally sized PNG, JPEG, WebP, TIFF or FITS images, taken in the order of
+            their names, or of IDX files named as in MNIST, of which labels and test images may be
+            missing; or what else `open_stack` reads: a Zarr store, a NetCDF file or a FITS cube.
 
     Raises:
         UserError: Something is missing, damaged, of unequal size, not finite or constant.
     """
     source = os.fspath(path)
     if source in PUBLICATIONS:
-        known = load_dataset(source)
-        checksum = stack_of(known.train_images, source).checksum()
-        return ImageSet(known.train_images, known.test_images, BYTES, checksum, source)
+        return _read_dataset(source)
     found, part = split_extension(read_path(source))
     opener = find_opener(found)
     if found.is_dir() and not opener:
@@ -82,7 +81,7 @@ def read_images(path: str | os.PathLike[str]) -> ImageSet:
         return make_image_set(_read_folder(found, files), None, source)
     if not found.exists():
         raise UserError(
-            f"{source} is neither a dataset ({' or '.join(PUBLICATIONS)}) nor a file or folder."
+            f"{source} is neither a dataset ({dataset_names('or')}) nor a file or folder."
         )
     if found.suffix.lower() == ".npz" and part is None:
         train, held_out = read_npz(existing_file(found), _TRAIN_ENTRIES, _TEST_ENTRIES, many=True)
@@ -92,9 +91,17 @@ def read_images(path: str | os.PathLike[str]) -> ImageSet:
         stack = open_stack(source)
         return make_image_set(stack.read(0, len(stack)), None, source)
     raise UserError(
-        f"{source} is not a dataset ({' or '.join(PUBLICATIONS)}), a .npz, .npy or IDX file, "
+        f"{source} is not a dataset ({dataset_names('or')}), a .npz, .npy or IDX file, "
         "or a folder of images."
     )
+
+
+def _read_dataset(name: str) -> ImageSet:
+    known = load_dataset(name)
+    if known.train_images.ndim != 3:
+        raise UserError(f"{name} holds images in colour, which priors cannot be trained on yet.")
+    train, test = (_frozen(to_unit(images)) for images in (known.train_images, known.test_images))
+    return ImageSet(train, test, known.units, stack_of(train, name).checksum(), name)
 
 
 def _read_folder(folder: Path, files: list[Path]) -> np.ndarray:

