@@ -14,10 +14,10 @@ import jax
 import numpy as np
 import xarray
 
+from latentuq.problem.specification import Specification
 from latentuq.survey.prepare import BatchRequest
 from latentuq.survey.run import run_batch
 from latentuq.survey.work import Plan
-from latentuq.problem.specification import Specification
 
 SHAPE = (6, 8)
 NOISE = 0.1
