@@ -330,7 +330,7 @@ def largest_file(size):
 @pytest.mark.parametrize(
     ("draws", "size", "words"),
     [
-        (20_000, 300_000, rf"Cannot write .*out\.zarr: file too large\. {RESUMABLE}$"),
+        (20_000, 30_000, rf"Cannot write .*out\.zarr: file too large\. {RESUMABLE}$"),
         (8, 100_000, r"Cannot write .*summary\.html: file too large\."),
     ],
 )

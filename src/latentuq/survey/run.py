@@ -49,6 +49,8 @@ _ENVIRONMENT = {"DASK_LOGGING__DISTRIBUTED": "critical", "OMP_NUM_THREADS": "1"}
 
 RESUMABLE = "Finished images are kept; the same command with --resume goes on."
 """What to say when a run has to stop."""
+_GONE = f"The scheduler is gone, or has dropped the work. {RESUMABLE}"
+_LOUD = ("distributed", "tornado", "bokeh")
 
 
 class Tally(NamedTuple):
@@ -196,7 +198,7 @@ def _was_killed(store: Store, chunk: int, future: Future[None], kills: Counter[i
     try:
         error = future.exception()
     except CancelledError:
-        raise UserError(f"The scheduler is gone, or has dropped the work. {RESUMABLE}") from None
+        raise UserError(_GONE) from None
     if error is None:
         return False
     if isinstance(error, UserError):
@@ -233,7 +235,10 @@ def _workers(
 
         def room() -> int:
             # One for each process: work that waits at a worker is suspected if that dies.
-            return max(1, len(client.nthreads()))
+            try:
+                return max(1, len(client.nthreads()))
+            except OSError:
+                raise UserError(_GONE) from None
 
         yield client.get_executor(pure=False), room
 
@@ -249,8 +254,10 @@ def _client(request: BatchRequest, chunks: int, tally: _Counter) -> Iterator[Any
             "Workers need Dask: install it with pip install latentuq[batch], or solve in this"
             " process with --workers 0."
         ) from error
-    for name in ("distributed", "tornado", "bokeh"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+    # Each of their loggers has a level of its own.
+    for name in (*_LOUD, *logging.root.manager.loggerDict):
+        if name.partition(".")[0] in _LOUD:
+            logging.getLogger(name).setLevel(logging.CRITICAL)
     if request.scheduler is not None:
         try:
             client = distributed.Client(request.scheduler, timeout=_PATIENCE, set_as_default=False)
