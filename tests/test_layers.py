@@ -21,6 +21,7 @@ LAYERS = [
     ["report"],
     ["calibration"],
     ["app"],
+    ["web"],
     ["cli"],
     ["__main__"],
 ]

@@ -5,7 +5,7 @@ import os
 import typer
 
 from latentuq import __version__
-from latentuq.cli import calibrate, data, demo, models, problem, reconstruct, train
+from latentuq.cli import calibrate, data, demo, models, problem, reconstruct, serve, train
 from latentuq.core.reading import MOST_BYTES, VARIABLE
 
 app = typer.Typer(
@@ -20,6 +20,7 @@ app.command()(models.models)
 app.command()(problem.problem)
 app.command()(reconstruct.reconstruct)
 app.command()(demo.demo)
+app.command()(serve.serve)
 app.command()(calibrate.calibrate)
 
 
