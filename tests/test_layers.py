@@ -21,7 +21,7 @@ LAYERS = [
     ["report"],
     ["calibration"],
     ["app"],
-    ["web"],
+    ["batch", "web"],
     ["cli"],
     ["__main__"],
 ]

@@ -62,3 +62,4 @@ def serve(
             typer.launch(address)
 
     run(settings, port, tell)
+    typer.echo("Stopped.")

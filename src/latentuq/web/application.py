@@ -18,7 +18,7 @@ from latentuq.data.images import IMAGE_SUFFIXES, image_suffix
 from latentuq.web.guard import Access, Guard
 from latentuq.web.jobs import Job, Store
 from latentuq.web.pictures import Picture, picture, to_values
-from latentuq.web.pool import Limits, Pool
+from latentuq.web.pool import Limits, Pool, Work
 from latentuq.web.problems import Problem, RefusedError, explain_errors
 from latentuq.web.schema import (
     JobView,
@@ -33,6 +33,7 @@ from latentuq.web.schema import (
 )
 from latentuq.web.statement import Statement, zipped
 from latentuq.web.tasks import Describe, Draws, MakeReport, Model, ReadImage, Solve, Solved
+from latentuq.web.worker import run_worker
 
 _STATIC = resources.files("latentuq") / "web" / "static"
 _MEMORY = 256 * 2**20
@@ -46,7 +47,7 @@ _KINDS = {
     "problem.zip": "application/zip",
 }
 _REFUSALS: dict[int | str, dict[str, Any]] = {
-    status: {"model": Problem, "description": text, "content": {"application/problem+json": {}}}
+    status: {"model": Problem, "description": text}
     for status, text in {
         404: "There is no such thing.",
         410: "The result was forgotten.",
@@ -66,6 +67,7 @@ class Settings:
         access: Who may ask.
         limits: How much is done at once.
         memory: The bytes that all results together may take.
+        work: What a worker process does.
     """
 
     models: Mapping[str, str]
@@ -73,6 +75,7 @@ class Settings:
     access: Access = Access()
     limits: Limits = Limits()
     memory: int = _MEMORY
+    work: Work = run_worker
 
 
 class Desk:
@@ -81,7 +84,7 @@ class Desk:
     def __init__(self, settings: Settings):
         """Makes a desk without any worker; `pool.open` starts them."""
         self.settings = settings
-        self.pool = Pool(settings.models, settings.default, settings.limits)
+        self.pool = Pool(settings.models, settings.default, settings.limits, settings.work)
         self.store = Store(settings.memory)
         self.catalogue: Job | None = None
 
@@ -146,6 +149,7 @@ def make_app(settings: Settings) -> FastAPI:
     _add_results(app, desk)
     _add_page(app)
     app.add_middleware(Guard, access=settings.access)
+    _describe_problems(app.openapi())
     return app
 
 
@@ -293,6 +297,16 @@ def _add_page(app: FastAPI) -> None:
         return page("api.html")
 
     app.mount("/static", StaticFiles(directory=str(_STATIC)), name="static")
+
+
+def _describe_problems(document: dict[str, Any]) -> None:
+    """Says in the description of the API that errors are problem details."""
+    for methods in document["paths"].values():
+        for operation in methods.values():
+            for status, response in operation["responses"].items():
+                if status.startswith(("4", "5")):
+                    (schema,) = response["content"].values()
+                    response["content"] = {"application/problem+json": schema}
 
 
 def _statement(job: Job) -> Statement:

@@ -6,13 +6,17 @@ import dataclasses
 import multiprocessing
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
 from typing import Any
 
 from latentuq.web.jobs import Job, State
 from latentuq.web.problems import RefusedError
 from latentuq.web.tasks import Cancel, Done, Event, Failed, Order, Ready, Stopped
+
+Work = Callable[[Connection, Mapping[str, str], str], None]
+"""What a worker process does with its pipe, see `run_worker`."""
 
 _DIED = "The process that computed this has died; it was replaced. Try again."
 _STOPPING = "The server is stopping."
@@ -40,25 +44,21 @@ class Limits:
 class _Process:
     """A worker process, and our end of its pipe."""
 
-    def __init__(self, models: Mapping[str, str], warm: str):
-        from latentuq.web.worker import run_worker
-
+    def __init__(self, work: Work, models: Mapping[str, str], warm: str):
         spawn = multiprocessing.get_context("spawn")
         self.pipe, theirs = spawn.Pipe()
-        self.process = spawn.Process(target=run_worker, args=(theirs, models, warm), daemon=True)
+        self.process = spawn.Process(target=work, args=(theirs, models, warm), daemon=True)
         self.process.start()
         theirs.close()
         self.number = 0
-
-    def kill(self) -> None:
-        self.process.kill()
 
 
 class Pool:
     """Worker processes that do jobs, first come first served."""
 
-    def __init__(self, models: Mapping[str, str], warm: str, limits: Limits):
-        """Takes the models that may be named, the one to be warm, and the limits."""
+    def __init__(self, models: Mapping[str, str], warm: str, limits: Limits, work: Work):
+        """Takes the models that may be named, the one to be warm, limits, and what workers do."""
+        self.work = work
         self.models = models
         self.warm = warm
         self.limits = limits
@@ -108,7 +108,7 @@ class Pool:
         """Ends all processes at once, from whatever thread."""
         self._closed = True
         for each in [*self._processes]:
-            each.kill()
+            each.process.kill()
 
     def close(self) -> None:
         """Ends all processes, and every job with a sentence."""
@@ -139,14 +139,14 @@ class Pool:
                     await asyncio.sleep(_PAUSE)
             finally:
                 self._processes.discard(process)
-                process.kill()
+                process.process.kill()
                 process.pipe.close()
 
     def _start(self) -> _Process:
-        process = _Process(self.models, self.warm)
+        process = _Process(self.work, self.models, self.warm)
         self._processes.add(process)
         if self._closed:
-            process.kill()
+            process.process.kill()
         return process
 
     async def _is_up(self, process: _Process) -> bool:

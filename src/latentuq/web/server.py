@@ -1,9 +1,11 @@
 """The server as a program: it takes a port, says where it is, and ends when it is told to."""
 
 import asyncio
+import contextlib
+import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 import uvicorn
@@ -15,6 +17,7 @@ from latentuq.web.application import Settings, make_app
 from latentuq.web.guard import is_local
 
 _LEAST_TOKEN = 12
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class _Server(uvicorn.Server):
@@ -28,6 +31,16 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         self.loop = asyncio.get_running_loop()
         self.listening()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Takes interrupts for itself; unlike uvicorn it does not repeat them when it has ended."""
+        before = {each: signal.signal(each, self.handle_exit) for each in _SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         super().handle_exit(sig, frame)

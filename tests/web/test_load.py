@@ -1,0 +1,102 @@
+"""Many clients at once, many requests one after another, and whatever a client may think of."""
+
+import asyncio
+import gc
+from pathlib import Path
+
+import httpx
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, settings
+
+from latentuq.web.pool import Limits
+from web_stub import SHAPE, client, serving, solve, wait
+
+CLIENTS, REQUESTS = 200, 2000
+# Growth of memory between the two halves of all requests, which is noise.
+MOST_GROWTH = 8 * 2**20
+
+
+@pytest.mark.slow
+def test_of_many_clients_every_one_is_answered_or_told_busy(stub):
+    async def one(web, seed):
+        response = await web.post(
+            "/api/solve", json={"model": "stub", "example": 0, "seed": seed, "blur": 0.5}
+        )
+        if response.status_code == 503:
+            assert int(response.headers["retry-after"]) > 0
+            return "busy"
+        name = response.json()["id"]
+        async with web.stream("GET", f"/api/jobs/{name}/events") as stream:
+            events = [line async for line in stream.aiter_lines() if line.startswith("event")]
+        return events[-1]
+
+    async def all_at_once():
+        limits = httpx.Limits(max_connections=CLIENTS)
+        async with httpx.AsyncClient(base_url=stub[0], timeout=60, limits=limits) as web:
+            await web.get("/api/models")
+            return await asyncio.gather(*(one(web, seed) for seed in range(CLIENTS)))
+
+    told = asyncio.run(all_at_once())
+    assert len(told) == CLIENTS
+    assert {*told} == {"event: done", "busy"}
+    assert told.count("event: done") > 20
+
+
+@pytest.mark.slow
+def test_memory_stays_flat_over_many_requests():
+    def resident():
+        gc.collect()
+        return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+    def ask(web, number):
+        name = solve(web, seed=number).json()["id"]
+        wait(web, name)
+        web.get(f"/api/jobs/{name}/samples")
+        web.get(f"/api/jobs/{name}/pixels/1/1")
+        web.post("/api/images?model=stub&name=a.png", content=bytes(100_000))
+        web.get(f"/api/jobs/{name}/files/report.zip")
+        web.post("/api/solve", content=b"{")
+
+    rounds = REQUESTS // 8
+    with serving(Limits(workers=1), memory=2**20) as (address, desk), client(address) as web:
+        for number in range(rounds // 2):
+            ask(web, number)
+        before = resident()
+        for number in range(rounds // 2):
+            ask(web, number)
+        assert resident() - before < MOST_GROWTH
+        assert sum(job.size for job in desk.store.jobs) <= 2**20
+
+
+@pytest.fixture(scope="module")
+def api(stub):
+    return schemathesis.openapi.from_url(f"{stub[0]}/openapi.json")
+
+
+schema = schemathesis.pytest.from_fixture("api")
+
+
+@pytest.mark.slow
+@schema.parametrize()
+@settings(max_examples=40, deadline=None, suppress_health_check=[*HealthCheck], derandomize=True)
+def test_no_request_breaks_the_server(case):
+    response = case.call(timeout=20)
+    assert response.status_code < 500 or response.status_code == 503, response.text
+    assert "Traceback" not in response.text
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"[" * 100_000, b'{"a":' * 50_000, b"\xff\xfe", b"", b"null", b'{"model": "\\ud800"}'],
+    ids=["lists", "objects", "bytes", "nothing", "null", "surrogate"],
+)
+def test_hostile_bodies_are_problems(web, body):
+    response = web.post("/api/solve", content=body, headers={"content-type": "application/json"})
+    assert response.status_code in (400, 422)
+    assert response.headers["content-type"] == "application/problem+json"
+
+
+def test_a_mask_of_another_shape_than_it_says(web):
+    mask = [[1] * SHAPE[1]] * (SHAPE[0] - 1) + [[1]]
+    assert solve(web, mask=mask).status_code == 422
