@@ -68,12 +68,13 @@ models: env
 	done
 
 # Measures what is missing in docs/results and writes its pages.
-results: env-test
+results: env-test browser
 	$(BIN)/python -m studies priors
 	$(BIN)/python -m studies references
 	$(BIN)/python -m studies inference
 	$(BIN)/python -m studies reports
 	$(BIN)/python -m studies verdicts
+	$(BIN)/python -m studies page
 	$(BIN)/python -m studies dimensions
 	$(BIN)/python -m studies bench --methods all --repeats 5 --scaling
 	$(BIN)/python -m studies reproduce

@@ -21,6 +21,7 @@ MEASURED = {
     "inference": "Is the inference right, repeatable and honest?",
     "verdicts": "Does the verdict notice what is wrong with the data?",
     "reports": "Are the reports of the demo right, and where does their time go?",
+    "page": "How long does somebody who paints on the page wait?",
 }
 """Studies whose module has `make_setup`, `make_jobs` and `make_values`."""
 

@@ -19,7 +19,7 @@ from latentuq.web.pool import Limits
 from latentuq.web.schema import Found, Stated
 from latentuq.web.tasks import (
     Cancel,
-    Describe,
+    Catalogue,
     Done,
     Draws,
     Event,
@@ -43,18 +43,18 @@ DIES, HANGS, WRONG = 666, 777, 888
 def work(pipe, models, warm):
     """What a worker process does, in the place of `run_worker`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    image = np.linspace(0, 1, 48).reshape(SHAPE)
+    examples = [Example(f"image {place}", image) for place in range(3)]
+    pipe.send(Catalogue([Model(name, SHAPE, 2, None, examples) for name in models]))
     pipe.send(Ready())
     with contextlib.suppress(EOFError, OSError):
         while True:
             if isinstance(order := pipe.recv(), Order):
-                pipe.send(_do(pipe, order, models))
+                pipe.send(_do(pipe, order, image))
 
 
-def _do(pipe, order, models):
-    task, image = order.task, np.linspace(0, 1, 48).reshape(SHAPE)
-    if isinstance(task, Describe):
-        examples = [Example(f"image {place}", image) for place in range(3)]
-        return Done([Model(name, SHAPE, 2, None, examples) for name in models])
+def _do(pipe, order, image):
+    task = order.task
     if isinstance(task, ReadImage):
         return Failed("Cannot read it.") if task.content.startswith(b"bad") else Done(image)
     if not isinstance(task, Solve):

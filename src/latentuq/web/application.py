@@ -32,7 +32,7 @@ from latentuq.web.schema import (
     view,
 )
 from latentuq.web.statement import Statement, zipped
-from latentuq.web.tasks import Describe, Draws, MakeReport, Model, ReadImage, Solve, Solved
+from latentuq.web.tasks import Draws, MakeReport, Model, ReadImage, Solve, Solved
 from latentuq.web.worker import run_worker
 
 _STATIC = resources.files("latentuq") / "web" / "static"
@@ -86,19 +86,10 @@ class Desk:
         self.settings = settings
         self.pool = Pool(settings.models, settings.default, settings.limits, settings.work)
         self.store = Store(settings.memory)
-        self.catalogue: Job | None = None
-
-    async def models(self) -> list[Model]:
-        """The models with their examples, which a worker knows."""
-        if self.catalogue is None or self.catalogue.failure is not None:
-            self.catalogue = self.pool.submit(Job(Describe()))
-        found = await self.catalogue.end()
-        assert isinstance(found, list)
-        return found
 
     async def model(self, name: str) -> Model:
         """A model by its name."""
-        for each in await self.models():
+        for each in await self.pool.describe():
             if each.name == name:
                 return each
         raise RefusedError(422, f"The models are {', '.join(self.settings.models)}.")
@@ -175,7 +166,7 @@ def _add_solving(app: FastAPI, desk: Desk) -> None:
                     for example in each.examples
                 ],
             )
-            for each in await desk.models()
+            for each in await desk.pool.describe()
         ]
         return Models(default=desk.settings.default, models=found)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from latentuq.web.jobs import Job, State
 from latentuq.web.problems import RefusedError
-from latentuq.web.tasks import Cancel, Done, Event, Failed, Order, Ready, Stopped
+from latentuq.web.tasks import Cancel, Catalogue, Done, Event, Failed, Model, Order, Ready, Stopped
 
 Work = Callable[[Connection, Mapping[str, str], str], None]
 """What a worker process does with its pipe, see `run_worker`."""
@@ -66,6 +66,8 @@ class Pool:
         self._waiting: deque[Job] = deque()
         self._news = asyncio.Event()
         self._first_is_up = asyncio.Event()
+        self._described = asyncio.Event()
+        self._models: list[Model] = []
         self._processes: set[_Process] = set()
         self._threads = ThreadPoolExecutor(limits.workers, "latentuq-pipe")
         self._tasks: list[asyncio.Task[None]] = []
@@ -76,6 +78,11 @@ class Pool:
         self._tasks = [
             asyncio.create_task(self._keep(place)) for place in range(self.limits.workers)
         ]
+
+    async def describe(self) -> list[Model]:
+        """The models with their examples, which the first worker tells."""
+        await self._described.wait()
+        return self._models
 
     def submit(self, job: Job) -> Job:
         """Lets a job wait for a worker.
@@ -150,7 +157,11 @@ class Pool:
         return process
 
     async def _is_up(self, process: _Process) -> bool:
-        return isinstance(await self._hear(process, time.monotonic() + _START_LIMIT), Ready)
+        deadline = time.monotonic() + _START_LIMIT
+        while isinstance(heard := await self._hear(process, deadline), Catalogue):
+            self._models = heard.models
+            self._described.set()
+        return isinstance(heard, Ready)
 
     async def _work(self, process: _Process) -> None:
         """Hands jobs to a process until it has died, or had to be ended."""

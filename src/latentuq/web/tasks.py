@@ -9,11 +9,6 @@ from latentuq.web.statement import Statement
 
 
 @dataclasses.dataclass(frozen=True)
-class Describe:
-    """Describe the models, with examples of their images."""
-
-
-@dataclasses.dataclass(frozen=True)
 class ReadImage:
     """Read an image that somebody sent, for a model.
 
@@ -46,7 +41,7 @@ class MakeReport:
     statement: Statement
 
 
-Task = Describe | ReadImage | Solve | MakeReport
+Task = ReadImage | Solve | MakeReport
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,7 +104,7 @@ class Model:
     examples: list[Example]
 
 
-Result = Solved | list[Model] | dict[str, bytes] | Float[np.ndarray, "height width"]
+Result = Solved | dict[str, bytes] | Float[np.ndarray, "height width"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,6 +120,13 @@ class Cancel:
     """From the server: stop doing the order of this number."""
 
     number: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Catalogue:
+    """From a worker, first of all: the models with their examples."""
+
+    models: list[Model]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -34,7 +34,7 @@ from latentuq.web.schema import Found, Stated
 from latentuq.web.statement import IMAGE, Statement
 from latentuq.web.tasks import (
     Cancel,
-    Describe,
+    Catalogue,
     Done,
     Event,
     Example,
@@ -77,8 +77,6 @@ class Worker:
     def do(self, task: Task) -> Result:
         """Does one task."""
         match task:
-            case Describe():
-                return [self._describe(name) for name in self.models]
             case ReadImage():
                 return self._read(task)
             case Solve():
@@ -105,7 +103,8 @@ class Worker:
             self.priors.popitem(last=False)
         return prior
 
-    def _describe(self, name: str) -> Model:
+    def describe(self, name: str) -> Model:
+        """A model, with images that may be damaged."""
         prior = self._prior(name)
         card, digits = prior.card, load_digits()
         if card.held_out is not None:
@@ -216,6 +215,7 @@ def run_worker(pipe: Connection, models: Mapping[str, str], warm: str) -> None:
     keep_compiled()
     worker = Worker(pipe, models)
     with contextlib.suppress(EOFError, OSError):
+        pipe.send(Catalogue([worker.describe(name) for name in models]))
         worker.warm_up(warm)
         pipe.send(Ready())
         while True:
