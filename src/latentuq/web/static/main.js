@@ -142,11 +142,11 @@ function useExample(place, mask = null) {
   painter.load(values(image), image.height, image.width, mask);
 }
 
-function useDrawing(drawing = null) {
+function useDrawing(drawing = null, mask = null) {
   const { height, width } = model();
   useSource("drawing");
   document.querySelector("input[value=ink]").checked = true;
-  painter.load(drawing ?? new Float64Array(height * width), height, width);
+  painter.load(drawing ?? new Float64Array(height * width), height, width, mask ?? new Uint8Array(height * width).fill(1));
 }
 
 async function useFile(file) {
@@ -230,10 +230,7 @@ function restore() {
   const drawing = readDrawing(found.drawing, count), mask = readMask(found.mask, count);
   state.example = found.example ?? (drawing ? 0 : Math.min(6, model().examples.length - 1));
   showModel(mask ?? new Uint8Array(count).fill(1));
-  if (drawing) {
-    useDrawing(drawing);
-    painter.load(drawing, height, width, mask);
-  }
+  if (drawing) useDrawing(drawing, mask);
   if ("clean" in found) $("clean").checked = found.clean;
   if (location.hash.length > 1) changed();
   else painter.setMask(PRESETS.middle);
@@ -248,7 +245,7 @@ async function start() {
     state.models = models;
     $("model").replaceChildren(...models.map((each) => {
       const checked = each.check ? `checked: ${each.check}` : "not checked";
-      return new Option(`${each.name} (${each.width} × ${each.height}, ${checked})`, each.name);
+      return new Option(`${each.name}, ${each.width} × ${each.height}, ${checked}`, each.name);
     }));
     $("model").value = first;
     restore();

@@ -45,7 +45,7 @@ export class Player {
     const image = page.images[place % AHEAD], of = page.modes[place % AHEAD];
     show(this.canvas, image);
     this.canvas.style.boxShadow = `inset 0 0 0 4px ${MODES[of] ?? "transparent"}, 0 0 0 3px ${MODES[of] ?? "transparent"}`;
-    const which = mode === null ? "Sample" : `Possibility ${mode + 1}, sample`;
+    const which = mode === null ? "Sample" : `Possibility ${mode + 1}:`;
     this.name.textContent = `${which} ${(place % page.total) + 1} of ${page.total}`;
     if (place % AHEAD === AHEAD / 2) this.#page(job, mode, Math.floor(place / AHEAD) + 1).catch(() => null);
   }
