@@ -12,7 +12,8 @@ import numpy as np
 import uvicorn
 
 from latentuq.web.answer import Answer, Mark, Mode, Trust
-from latentuq.web.application import Settings, make_app
+from latentuq.web.application import make_app
+from latentuq.web.desk import Settings
 from latentuq.web.guard import Access
 from latentuq.web.pictures import picture
 from latentuq.web.pool import Limits
@@ -26,6 +27,7 @@ from latentuq.web.tasks import (
     Example,
     Failed,
     Model,
+    ModelView,
     Order,
     ReadImage,
     Ready,
@@ -44,8 +46,9 @@ def work(pipe, models, warm):
     """What a worker process does, in the place of `run_worker`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     image = np.linspace(0, 1, 48).reshape(SHAPE)
-    examples = [Example(f"image {place}", image) for place in range(3)]
-    pipe.send(Catalogue([Model(name, SHAPE, 2, None, examples) for name in models]))
+    examples = [Example(label=f"image {place}", image=picture(image)) for place in range(3)]
+    rest = {"height": SHAPE[0], "width": SHAPE[1], "dim": 2, "check": None, "examples": examples}
+    pipe.send(Catalogue([Model(ModelView(name=name, **rest), [image] * 3) for name in models]))
     pipe.send(Ready())
     with contextlib.suppress(EOFError, OSError):
         while True:

@@ -134,6 +134,7 @@ def test_a_failure_in_a_worker_is_told(web):
     problem(web.get(f"/api/jobs/{name}/files/report.html"), 404, "has no result")
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_is_replaced_and_its_job_says_so(web):
     job = wait(web, solve(web, seed=DIES).json()["id"])
     assert job["state"] == "failed"
@@ -152,6 +153,7 @@ def test_a_new_stroke_cancels_the_one_before(web):
     problem(web.get(f"/api/jobs/{third}/pixels/0/0"), 404, "This was cancelled.")
 
 
+@pytest.mark.slow
 def test_a_queue_has_an_end_and_a_job_its_time():
     limits = Limits(workers=1, queue=2, seconds=1.0)
     with serving(limits) as (address, _), client(address) as web:
@@ -171,6 +173,7 @@ def test_a_queue_has_an_end_and_a_job_its_time():
         assert [wait(web, each)["state"] for each in waiting] == ["done", "done"]
 
 
+@pytest.mark.slow
 def test_old_results_are_forgotten_with_a_clear_answer():
     with serving(Limits(workers=1), memory=20_000) as (address, desk), client(address) as web:
         names = []

@@ -105,7 +105,7 @@ def test_images_come_to_the_size_and_the_scale_of_the_model(worker):
 
 
 def test_a_model_is_described_with_images(worker):
-    found = worker.describe("tiny")
-    assert (found.name, found.shape, found.dim) == ("tiny", (6, 8), 2)
-    assert 0 < len(found.examples) <= 40
-    assert all(each.image.shape == (6, 8) for each in found.examples)
+    view, images = worker.describe("tiny")
+    assert (view.name, view.height, view.width, view.dim) == ("tiny", 6, 8, 2)
+    assert 0 < len(images) == len(view.examples) <= 40
+    assert all(each.shape == (6, 8) for each in images)

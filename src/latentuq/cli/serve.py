@@ -38,7 +38,7 @@ def serve(
 ) -> None:
     """Paint damage on a picture in the browser, and watch what it could have been."""
     try:
-        from latentuq.web.application import Settings
+        from latentuq.web.desk import Settings
         from latentuq.web.guard import Access
         from latentuq.web.pool import Limits
         from latentuq.web.server import serve as run

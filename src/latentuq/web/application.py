@@ -1,8 +1,7 @@
 """The JSON API and the page, on top of the pool of workers."""
 
 import contextlib
-import dataclasses
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from importlib import resources
 from pathlib import PurePath
 from typing import Annotated, Any, Literal
@@ -15,28 +14,16 @@ from fastapi.staticfiles import StaticFiles
 
 from latentuq import __version__
 from latentuq.data.images import IMAGE_SUFFIXES, image_suffix
-from latentuq.web.guard import Access, Guard
-from latentuq.web.jobs import Job, Store
+from latentuq.web.desk import Desk, Settings, draws_of, statement_of
+from latentuq.web.guard import Guard
+from latentuq.web.jobs import Job
 from latentuq.web.pictures import Picture, picture, to_values
-from latentuq.web.pool import Limits, Pool, Work
 from latentuq.web.problems import Problem, RefusedError, explain_errors
-from latentuq.web.schema import (
-    JobView,
-    Listed,
-    Marginal,
-    Models,
-    ModelView,
-    Read,
-    Samples,
-    SolveRequest,
-    view,
-)
-from latentuq.web.statement import Statement, zipped
-from latentuq.web.tasks import Draws, MakeReport, Model, ReadImage, Solve, Solved
-from latentuq.web.worker import run_worker
+from latentuq.web.schema import JobView, Marginal, Models, Read, Samples, SolveRequest, view
+from latentuq.web.statement import zipped
+from latentuq.web.tasks import Draws, ReadImage, Solved
 
 _STATIC = resources.files("latentuq") / "web" / "static"
-_MEMORY = 256 * 2**20
 _BINS = 32
 _KINDS = {
     "report.html": "text/html; charset=utf-8",
@@ -55,62 +42,6 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {
         503: "Busy: try again after the seconds in Retry-After.",
     }.items()
 }
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """What the page is made of.
-
-    Attributes:
-        models: The models that may be named: a name or a file for each.
-        default: The one that is warm from the start.
-        access: Who may ask.
-        limits: How much is done at once.
-        memory: The bytes that all results together may take.
-        work: What a worker process does.
-    """
-
-    models: Mapping[str, str]
-    default: str
-    access: Access = Access()
-    limits: Limits = Limits()
-    memory: int = _MEMORY
-    work: Work = run_worker
-
-
-class Desk:
-    """Takes requests, hands them to workers, and remembers what came of them."""
-
-    def __init__(self, settings: Settings):
-        """Makes a desk without any worker; `pool.open` starts them."""
-        self.settings = settings
-        self.pool = Pool(settings.models, settings.default, settings.limits, settings.work)
-        self.store = Store(settings.memory)
-
-    async def model(self, name: str) -> Model:
-        """A model by its name."""
-        for each in await self.pool.describe():
-            if each.name == name:
-                return each
-        raise RefusedError(422, f"The models are {', '.join(self.settings.models)}.")
-
-    def solve(self, statement: Statement, replaces: str | None) -> Job:
-        """Begins to solve, and gives up what it replaces."""
-        for each in self.store.jobs:
-            if each.name == replaces:
-                self.pool.cancel(each)
-        job = self.pool.submit(Job(Solve(statement)))
-        self.store.add(job)
-        return job
-
-    async def files(self, job: Job) -> dict[str, bytes]:
-        """The files of a job's report, which is written when it is first asked for."""
-        if job.report is None or job.report.failure is not None:
-            job.report = self.pool.submit(Job(MakeReport(_statement(job))))
-        files = await job.report.end()
-        assert isinstance(files, dict)
-        self.store.trim()
-        return files
 
 
 def make_app(settings: Settings) -> FastAPI:
@@ -154,20 +85,7 @@ _Found = Annotated[Job, Depends(_find)]
 def _add_solving(app: FastAPI, desk: Desk) -> None:
     @app.get("/api/models", summary="The models and images to begin with")
     async def models() -> Models:
-        found = [
-            ModelView(
-                name=each.name,
-                height=each.shape[0],
-                width=each.shape[1],
-                dim=each.dim,
-                check=each.check,
-                examples=[
-                    Listed(label=example.label, image=picture(example.image))
-                    for example in each.examples
-                ],
-            )
-            for each in await desk.pool.describe()
-        ]
+        found = [each.view for each in await desk.pool.describe()]
         return Models(default=desk.settings.default, models=found)
 
     @app.post("/api/images", summary="Read an image file, sent as the body of the request")
@@ -182,9 +100,9 @@ def _add_solving(app: FastAPI, desk: Desk) -> None:
         known = (*IMAGE_SUFFIXES, ".npy", ".npz")
         if suffix not in known:
             raise RefusedError(422, f"The name of an image ends in {', '.join(known)}.")
-        chosen = await desk.model(model)
+        await desk.model(model)
         content = await request.body()
-        job = desk.pool.submit(Job(ReadImage(chosen.name, suffix, content, resize, invert)))
+        job = desk.pool.submit(Job(ReadImage(model, suffix, content, resize, invert)))
         values = await job.end()
         assert isinstance(values, np.ndarray)
         rows = np.round(values, 6).tolist()
@@ -199,12 +117,12 @@ def _add_solving(app: FastAPI, desk: Desk) -> None:
 def _add_results(app: FastAPI, desk: Desk) -> None:
     @app.get("/api/jobs/{name}", summary="What has become of a reconstruction")
     async def job(job: _Found) -> JobView:
-        return view(job, _statement(job))
+        return view(job, statement_of(job))
 
     @app.delete("/api/jobs/{name}", status_code=202, summary="Cancel it at its next stage")
     async def cancel(job: _Found) -> JobView:
         desk.pool.cancel(job)
-        return view(job, _statement(job))
+        return view(job, statement_of(job))
 
     @app.get(
         "/api/jobs/{name}/events",
@@ -229,7 +147,7 @@ def _add_results(app: FastAPI, desk: Desk) -> None:
         count: Annotated[int, Query(ge=1, le=128)] = 64,
         mode: Annotated[int | None, Query(ge=0, lt=100, description="Of one mode alone.")] = None,
     ) -> Samples:
-        draws = _draws(job)
+        draws = draws_of(job)
         chosen = (
             np.arange(len(draws.modes)) if mode is None else np.flatnonzero(draws.modes == mode)
         )
@@ -249,7 +167,7 @@ def _add_results(app: FastAPI, desk: Desk) -> None:
         row: Annotated[int, Path(ge=0, lt=4096)],
         column: Annotated[int, Path(ge=0, lt=4096)],
     ) -> Marginal:
-        draws = _draws(job)
+        draws = draws_of(job)
         _, height, width = draws.images.shape
         if row >= height or column >= width:
             raise RefusedError(404, f"The image has {height} rows and {width} columns.")
@@ -263,11 +181,11 @@ def _add_results(app: FastAPI, desk: Desk) -> None:
             "problem.zip",
         ],
     ) -> Response:  # fmt: skip
-        statement = _statement(job)
+        statement = statement_of(job)
         if file == "problem.zip":
             content = zipped(statement.files)
         else:
-            _draws(job)  # What failed has no report.
+            draws_of(job)  # What failed has no report.
             files = await desk.files(job)
             place = "figures/overview.png" if file == "overview.png" else file
             content = zipped(files) if file == "report.zip" else files[place]
@@ -300,23 +218,8 @@ def _describe_problems(document: dict[str, Any]) -> None:
                     response["content"] = {"application/problem+json": schema}
 
 
-def _statement(job: Job) -> Statement:
-    if not isinstance(job.task, Solve):
-        raise RefusedError(404, "There is no job of this name.")
-    return job.task.statement
-
-
-def _draws(job: Job) -> Draws:
-    if isinstance(job.result, Solved):
-        return job.result.draws
-    if job.finished and job.failure is not None:
-        raise RefusedError(404, f"This reconstruction has no result: {job.failure.detail}")
-    raise RefusedError(404, "This reconstruction is not done yet.")
-
-
 def _encoded(draws: Draws, place: int) -> Picture:
-    values = to_values(draws.images[place], draws.low, draws.high)
-    return picture(values)
+    return picture(to_values(draws.images[place], draws.low, draws.high))
 
 
 def _marginal(draws: Draws, row: int, column: int) -> Marginal:

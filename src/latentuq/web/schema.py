@@ -12,7 +12,7 @@ from latentuq.web.jobs import Job, State
 from latentuq.web.pictures import Picture
 from latentuq.web.problems import RefusedError
 from latentuq.web.statement import Statement
-from latentuq.web.tasks import Model, Solved
+from latentuq.web.tasks import Model, ModelView, Solved
 
 # The largest width and height of what a client sends pixel by pixel.
 _MOST_SIDE = 512
@@ -61,7 +61,7 @@ class SolveRequest(BaseModel):
     def state(self, model: Model) -> Statement:
         """What is to be solved, once it is known to be possible."""
         return Statement(
-            model.name,
+            model.view.name,
             self._image(model),
             None if self.mask is None else _table(self.mask, model, "mask").astype(bool),
             self.noise,
@@ -78,42 +78,23 @@ class SolveRequest(BaseModel):
         if self.pixels is not None:
             return _table(self.pixels, model, "picture")
         assert self.example is not None
-        if self.example >= len(model.examples):
+        if self.example >= len(model.images):
+            last = len(model.images) - 1
             raise RefusedError(
-                422, f"{model.name} has examples 0 to {len(model.examples) - 1}, no {self.example}."
+                422, f"{model.view.name} has examples 0 to {last}, no {self.example}."
             )
-        return model.examples[self.example].image
+        return model.images[self.example]
 
 
 def _table(rows: Sequence[Sequence[float | None]], model: Model, what: str) -> np.ndarray:
     """Rows as an array of the shape of the model's images; what is missing is NaN."""
-    height, width = model.shape
+    name, height, width = model.view.name, model.view.height, model.view.width
     if len(rows) != height or any(len(row) != width for row in rows):
-        raise RefusedError(
-            422, f"The {what} of {model.name} needs {height} rows of {width} pixels."
-        )
+        raise RefusedError(422, f"The {what} of {name} needs {height} rows of {width} pixels.")
     table = np.array([[math.nan if each is None else each for each in row] for row in rows])
     if np.isnan(table).all():
         raise RefusedError(422, f"The {what} holds nothing but missing pixels.")
     return table
-
-
-class Listed(BaseModel):
-    """One of the examples of a model."""
-
-    label: str
-    image: Picture
-
-
-class ModelView(BaseModel):
-    """A model, and images that may be damaged; `check` is what calibration has shown of it."""
-
-    name: str
-    height: int
-    width: int
-    dim: int
-    check: str | None
-    examples: list[Listed]
 
 
 class Models(BaseModel):

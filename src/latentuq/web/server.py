@@ -13,7 +13,8 @@ import uvicorn
 from latentuq.core.cleaning import cleaning
 from latentuq.core.errors import UserError
 from latentuq.core.reading import reason
-from latentuq.web.application import Settings, make_app
+from latentuq.web.application import make_app
+from latentuq.web.desk import Settings
 from latentuq.web.guard import is_local
 
 _LEAST_TOKEN = 12
@@ -23,9 +24,12 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 class _Server(uvicorn.Server):
     """Tells when it listens, and lets go of open streams when it has to end."""
 
-    def __init__(self, config: uvicorn.Config, listening: Callable[[], None]):
+    def __init__(
+        self, config: uvicorn.Config, listening: Callable[[], None], ending: Callable[[], None]
+    ):
         super().__init__(config)
         self.listening = listening
+        self.ending = ending
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -44,7 +48,8 @@ class _Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         super().handle_exit(sig, frame)
-        self.loop.call_soon_threadsafe(self.config.app.state.desk.pool.close)  # pyright: ignore
+        if self.started:
+            self.loop.call_soon_threadsafe(self.ending)
 
 
 def serve(settings: Settings, port: int, listening: Callable[[str], None]) -> None:
@@ -81,8 +86,9 @@ def serve(settings: Settings, port: int, listening: Callable[[str], None]) -> No
             timeout_graceful_shutdown=1,
             lifespan="on",
         )
-        with cleaning(app.state.desk.pool.kill):
-            _Server(config, lambda: listening(address)).run([listener])
+        pool = app.state.desk.pool
+        with cleaning(pool.kill):
+            _Server(config, lambda: listening(address), pool.close).run([listener])
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -1,15 +1,16 @@
 """What a worker process is asked to do, and what it answers: messages between our own processes."""
 
-import dataclasses
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int, UInt8
+from pydantic import BaseModel
 
+from latentuq.web.pictures import Picture
 from latentuq.web.statement import Statement
 
 
-@dataclasses.dataclass(frozen=True)
-class ReadImage:
+class ReadImage(NamedTuple):
     """Read an image that somebody sent, for a model.
 
     Attributes:
@@ -27,15 +28,13 @@ class ReadImage:
     invert: bool
 
 
-@dataclasses.dataclass(frozen=True)
-class Solve:
+class Solve(NamedTuple):
     """Solve a problem, telling every stage."""
 
     statement: Statement
 
 
-@dataclasses.dataclass(frozen=True)
-class MakeReport:
+class MakeReport(NamedTuple):
     """Do what the command of a statement does, and return the files of its report."""
 
     statement: Statement
@@ -44,24 +43,21 @@ class MakeReport:
 Task = ReadImage | Solve | MakeReport
 
 
-@dataclasses.dataclass(frozen=True)
-class Event:
+class Event(NamedTuple):
     """Something that happened to a task; the data are JSON."""
 
     name: str
     data: str
 
 
-@dataclasses.dataclass(frozen=True)
-class Failed:
+class Failed(NamedTuple):
     """Why a task was not done: a sentence; `fault` says that the client could not help it."""
 
     detail: str
     fault: bool = False
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Draws:
+class Draws(NamedTuple):
     """Posterior images for the flip-book and for the distributions of pixels.
 
     Attributes:
@@ -77,70 +73,69 @@ class Draws:
     high: float
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Solved:
+class Solved(NamedTuple):
     """The answer to `Solve`: the JSON that the page shows, and draws."""
 
     data: str
     draws: Draws
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Example:
+class Example(BaseModel):
     """An image of a model that may be damaged; `label` says what it is."""
 
     label: str
-    image: Float[np.ndarray, "height width"]
+    image: Picture
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Model:
-    """A model that clients may name."""
+class ModelView(BaseModel):
+    """A model, and images that may be damaged; `check` is what calibration has shown of it."""
 
     name: str
-    shape: tuple[int, ...]
+    height: int
+    width: int
     dim: int
     check: str | None
     examples: list[Example]
 
 
+class Model(NamedTuple):
+    """A model as clients see it, and the images of its examples as they are."""
+
+    view: ModelView
+    images: list[Float[np.ndarray, "height width"]]
+
+
 Result = Solved | dict[str, bytes] | Float[np.ndarray, "height width"]
 
 
-@dataclasses.dataclass(frozen=True)
-class Order:
+class Order(NamedTuple):
     """From the server: do this; numbers tell orders of one worker apart."""
 
     number: int
     task: Task
 
 
-@dataclasses.dataclass(frozen=True)
-class Cancel:
+class Cancel(NamedTuple):
     """From the server: stop doing the order of this number."""
 
     number: int
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Catalogue:
+class Catalogue(NamedTuple):
     """From a worker, first of all: the models with their examples."""
 
     models: list[Model]
 
 
-@dataclasses.dataclass(frozen=True)
-class Ready:
+class Ready(NamedTuple):
     """From a worker: its programs are warm."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Done:
+class Done(NamedTuple):
     """From a worker: the result of the order."""
 
     result: Result
 
 
-@dataclasses.dataclass(frozen=True)
-class Stopped:
+class Stopped(NamedTuple):
     """From a worker: the order was cancelled."""

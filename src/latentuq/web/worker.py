@@ -41,6 +41,7 @@ from latentuq.web.tasks import (
     Failed,
     MakeReport,
     Model,
+    ModelView,
     Order,
     ReadImage,
     Ready,
@@ -124,11 +125,16 @@ class Worker:
                 (f"drawn from the model, number {place + 1}", np.clip(each, 0, 1))
                 for place, each in enumerate(drawn)
             ]
-        examples = [
-            Example(label, np.asarray(image, np.float64)) for label, image in found[:_MOST_EXAMPLES]
-        ]
-        check = None if card.check is None else card.check.word
-        return Model(name, prior.shape, prior.dim, check, examples)
+        found = found[:_MOST_EXAMPLES]
+        view = ModelView(
+            name=name,
+            height=prior.shape[0],
+            width=prior.shape[1],
+            dim=prior.dim,
+            check=None if card.check is None else card.check.word,
+            examples=[Example(label=label, image=picture(image)) for label, image in found],
+        )
+        return Model(view, [np.asarray(image, np.float64) for _, image in found])
 
     def _read(self, task: ReadImage) -> np.ndarray:
         prior = self._prior(task.model)
