@@ -3,7 +3,6 @@
 import contextlib
 import os
 import signal
-import socket
 import threading
 import time
 
@@ -18,6 +17,7 @@ from latentuq.web.guard import Access
 from latentuq.web.pictures import picture
 from latentuq.web.pool import Limits
 from latentuq.web.schema import Found, Stated
+from latentuq.web.server import listen
 from latentuq.web.tasks import (
     Cancel,
     Catalogue,
@@ -108,7 +108,7 @@ def serving(limits=LIMITS, memory=2**24):
     """Serves in a thread; yields the address and the desk."""
     settings = Settings({"stub": "stub"}, "stub", Access(), limits, memory, work)
     app = make_app(settings)
-    with socket.create_server(("127.0.0.1", 0), backlog=512) as listener:
+    with listen("127.0.0.1", 0) as listener:
         config = uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1)
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, args=([listener],), daemon=True)

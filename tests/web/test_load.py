@@ -1,6 +1,7 @@
 """Many clients at once, many requests one after another, and whatever a client may think of."""
 
 import asyncio
+import ctypes
 import gc
 from pathlib import Path
 
@@ -47,6 +48,7 @@ def test_of_many_clients_every_one_is_answered_or_told_busy(stub):
 def test_memory_stays_flat_over_many_requests():
     def resident():
         gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)  # The C library keeps freed memory until told.
         return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
     def ask(web, number):
@@ -65,7 +67,8 @@ def test_memory_stays_flat_over_many_requests():
         before = resident()
         for number in range(rounds // 2):
             ask(web, number)
-        assert resident() - before < MOST_GROWTH
+        growth = resident() - before
+        assert growth < MOST_GROWTH
         assert sum(job.size for job in desk.store.jobs) <= 2**20
 
 
@@ -95,7 +98,7 @@ def test_no_request_breaks_the_server(described, web, path, method):
     wait(web, known)
 
     @settings(
-        max_examples=40,
+        max_examples=100,
         deadline=None,
         derandomize=True,
         database=None,

@@ -72,7 +72,7 @@ def serve(settings: Settings, port: int, listening: Callable[[str], None]) -> No
         raise UserError(
             f"A token has at least {_LEAST_TOKEN} letters and digits, and nothing else."
         )
-    with _listen(access.host, port) as listener:
+    with listen(access.host, port) as listener:
         app = make_app(settings)
         name = f"[{access.host}]" if ":" in access.host else access.host
         address = f"http://{name}:{listener.getsockname()[1]}/"
@@ -91,7 +91,7 @@ def serve(settings: Settings, port: int, listening: Callable[[str], None]) -> No
             _Server(config, lambda: listening(address), pool.close).run([listener])
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
     """A socket that listens, or a sentence that says why there is none."""
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
