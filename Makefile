@@ -2,7 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo help test quick check env env-test lock models results clean
+.PHONY: demo help test quick check env env-test browser lock models results clean
 
 # Four digits reconstructed, with a report of each in the folder demo.
 demo: env
@@ -16,11 +16,11 @@ help: env
 	@$(BIN)/python -m studies
 
 # Runs all checks and tests.
-test: env-test check
+test: env-test browser check
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 # Checks style and runs the tests that take less than three seconds each.
-quick: env-test
+quick: env-test browser
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
@@ -35,6 +35,10 @@ check: env-test
 env: $(VENV)/.installed
 # Installs what tests and studies need as well.
 env-test: $(VENV)/.installed-test
+
+# Installs Debian's browser, which tests of the page need, if there is none.
+browser:
+	@command -v chromium > /dev/null || (apt-get update -qq && apt-get install -y -qq chromium)
 
 # The stamps are newer than the lock files once everything in them is installed.
 $(VENV)/.installed: $(BIN)/python pyproject.toml requirements.lock
@@ -64,12 +68,13 @@ models: env
 	done
 
 # Measures what is missing in docs/results and writes its pages.
-results: env-test
+results: env-test browser
 	$(BIN)/python -m studies priors
 	$(BIN)/python -m studies references
 	$(BIN)/python -m studies inference
 	$(BIN)/python -m studies reports
 	$(BIN)/python -m studies verdicts
+	$(BIN)/python -m studies page
 	$(BIN)/python -m studies dimensions
 	$(BIN)/python -m studies scale
 	$(BIN)/python -m studies bench --methods all --repeats 5 --scaling

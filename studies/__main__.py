@@ -22,6 +22,7 @@ MEASURED = {
     "verdicts": "Does the verdict notice what is wrong with the data?",
     "reports": "Are the reports of the demo right, and where does their time go?",
     "scale": "Surveys: images per second, memory, and the answers to a thousand digits.",
+    "page": "How long does somebody who paints on the page wait?",
 }
 """Studies whose module has `make_setup`, `make_jobs` and `make_values`."""
 

@@ -21,7 +21,7 @@ LAYERS = [
     ["report"],
     ["calibration"],
     ["app"],
-    ["survey"],
+    ["survey", "web"],
     ["cli"],
     ["__main__"],
 ]

@@ -19,12 +19,14 @@ class Event(NamedTuple):
         message: A sentence on what was found, or on what is done now.
         fraction: The share of the work that is done, between 0 and 1; None if it is not known.
         seconds: The seconds since the work began.
+        found: What the inference has found so far, where that is what there is to say.
     """
 
     stage: str
     message: str
     fraction: float | None
     seconds: float
+    found: Progress | None = None
 
 
 Listener = Callable[[Event], None]
@@ -55,11 +57,13 @@ class Stages:
             self.seconds[name] = round(self.seconds.get(name, 0.0) + spent, 3)
         self.stage, self.last, self.compiled = stage, now, compiled
 
-    def say(self, message: str, fraction: float | None = None) -> None:
+    def say(
+        self, message: str, fraction: float | None = None, found: Progress | None = None
+    ) -> None:
         """Tells the listener what is being done."""
         if self.listen is not None:
             seconds = time.perf_counter() - self.started
-            self.listen(Event(self.stage, message, fraction, seconds))
+            self.listen(Event(self.stage, message, fraction, seconds, found))
 
     def follow(self, progress: Progress) -> None:
         """Ends the stage that a message of the inference ends, and passes the message on."""
@@ -68,4 +72,4 @@ class Stages:
             return
         self.end(_INFERENCE[progress.stage])
         done = [*_INFERENCE].index(progress.stage) + 1
-        self.say(progress.message, done / (len(_INFERENCE) + 1))
+        self.say(progress.message, done / (len(_INFERENCE) + 1), progress)

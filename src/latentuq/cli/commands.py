@@ -5,7 +5,18 @@ import os
 import typer
 
 from latentuq import __version__
-from latentuq.cli import batch, calibrate, data, demo, models, problem, reconstruct, report, train
+from latentuq.cli import (
+    batch,
+    calibrate,
+    data,
+    demo,
+    models,
+    problem,
+    reconstruct,
+    report,
+    serve,
+    train,
+)
 from latentuq.core.reading import MOST_BYTES, VARIABLE
 
 app = typer.Typer(
@@ -22,6 +33,7 @@ app.command()(reconstruct.reconstruct)
 app.command()(batch.batch)
 app.command()(report.report)
 app.command()(demo.demo)
+app.command()(serve.serve)
 app.command()(calibrate.calibrate)
 
 

@@ -52,7 +52,7 @@ def collect(
     if len(problem.prior.shape) != 2:
         raise UserError(f"A report needs two-dimensional images, not {problem.prior.shape}.")
     sample_key, noise_key, mode_key, latent_key = jax.random.split(key, 4)
-    shown = _shown_modes(post)
+    shown = shown_modes(post)
     images = np.asarray(post.sample_images(sample_key, _FOR_COMPONENTS))
     data = int(np.count_nonzero(problem.observed))
     evidence = post.log_evidence
@@ -133,7 +133,7 @@ def _compare(
     )
 
 
-def _shown_modes(post: Posterior) -> list[int]:
+def shown_modes(post: Posterior) -> list[int]:
     """The heaviest modes, and the deepest in any case."""
     heavy = np.flatnonzero(np.asarray(post.weights) >= _LEAST_WEIGHT).tolist()
     shown = (heavy or [0])[:_MOST_CARDS]
@@ -202,11 +202,7 @@ def _components(images: Float[np.ndarray, "n height width"]) -> tuple[Component,
 
 def _latent_view(key: Key[Array, ""], post: Posterior, shown: list[int]) -> LatentView:
     """Two directions: what parts the two heaviest modes, if there are two, and the widest left."""
-    probes = post.inference.probes
-    us, mode = np.asarray(probes.points, np.float64), np.asarray(probes.modes)
-    if not len(us):  # Every mode has a component to itself.
-        us = np.asarray(post.sample(key, _POINTS), np.float64)
-        mode = np.argmax(_shares(post, us), axis=1)
+    us, mode = labelled_draws(key, post, _POINTS)
     spread = np.cov(us.T).reshape(post.dim, post.dim)
     axes = np.linalg.eigh(spread)[1][:, ::-1][:, :2]
     parted = len(shown) > 1
@@ -221,6 +217,22 @@ def _latent_view(key: Key[Array, ""], post: Posterior, shown: list[int]) -> Late
         axes = np.array([[1.0, 0.0]])
     centres = np.asarray(post.modes)[shown] @ axes
     return LatentView(us @ axes, _places(mode, shown), centres, parted)
+
+
+def labelled_draws(
+    key: Key[Array, ""], post: Posterior, n: int
+) -> tuple[Float[np.ndarray, "n dim"], Int[np.ndarray, " n"]]:
+    """Posterior draws, each with its most probable mode; -1 for one that belongs to none.
+
+    They are those that were followed to their modes, however many these are, or else n fresh ones:
+    then every mode has a component of the proposal to itself.
+    """
+    probes = post.inference.probes
+    us, modes = np.asarray(probes.points, np.float64), np.asarray(probes.modes)
+    if len(us):
+        return us, modes
+    us = np.asarray(post.sample(key, n), np.float64)
+    return us, np.argmax(_shares(post, us), axis=1)
 
 
 def _shares(post: Posterior, us: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, "n modes"]:

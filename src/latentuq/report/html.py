@@ -230,6 +230,18 @@ def inline_plot(drawn: str, caption: str) -> str:
 
 
 def _certificate(post: Posterior) -> str:
+    marks = {
+        f"{name}: {mark.standing}": true_minus(mark.details)
+        for name, mark in post.verdict.marks.items()
+    }
+    return (
+        f"<p>{html.escape(post.diagnostics.course)}</p>"
+        f"<details><summary>The numbers</summary>{table(marks | show_numbers(post))}</details>"
+    )
+
+
+def show_numbers(post: Posterior) -> dict[str, str]:
+    """The numbers of the certificate as people read them, by name."""
     d = post.diagnostics
     numbers = {
         "ln evidence": true_minus(f"{post.log_evidence:.3f} ± {post.log_evidence_error:.3f}"),
@@ -245,14 +257,7 @@ def _certificate(post: Posterior) -> str:
         numbers["posterior predictive check"] = f"p-value {show_p_value(d.predictive_p_value)}"
     if d.reduced_chi_squared is not None:
         numbers["χ² per datum, deepest mode"] = f"{d.reduced_chi_squared:.2f}"
-    marks = {
-        f"{name}: {mark.standing}": true_minus(mark.details)
-        for name, mark in post.verdict.marks.items()
-    }
-    return (
-        f"<p>{html.escape(d.course)}</p>"
-        f"<details><summary>The numbers</summary>{table(marks | numbers)}</details>"
-    )
+    return numbers
 
 
 def table(rows: Mapping[str, str]) -> str:

@@ -1,0 +1,1 @@
+"""The interactive page: a server that answers at once, and processes that compute for it."""
