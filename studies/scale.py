@@ -28,6 +28,7 @@ from latentuq.survey.prepare import BatchRequest
 from latentuq.survey.run import Tally, run_batch
 from latentuq.survey.store import Store
 from latentuq.survey.work import Plan
+from studies.commits import commit
 from studies.pages import rows
 from studies.scale_answers import measure_answers
 
@@ -64,7 +65,8 @@ _SIZES = Sizes()
 
 
 def make_jobs(sizes: Sizes = _SIZES, folder: Path | None = None) -> dict[str, Job]:
-    folder = folder or cache_dir() / "studies" / "scale"
+    # An interrupted survey is gone on with, but only by the code that began it.
+    folder = folder or cache_dir() / "studies" / f"scale-{commit()}"
     make_folder(folder)
     return {
         "start": job(measure_start),
@@ -185,13 +187,14 @@ def measure_flatness(folder: Path, number: int) -> dict[str, Any]:
             memory.append({"done": tally.done, "megabytes": max(sizes), "seconds": seconds})
 
     images = np.asarray(load_dataset("mnist").test_images[:number])
-    store = run_survey(folder, images, "previews", 2, "preview", watch)
-    seconds = store.column("seconds")
+    with tempfile.TemporaryDirectory(dir=folder) as fresh:
+        store = run_survey(Path(fresh), images, "previews", 2, "preview", watch)
+        seconds, status = store.column("seconds"), store.column("status")
     return {
         "images": number,
         "memory": memory,
         "medians": [float(np.median(part)) for part in np.split(seconds, number // _EVERY)],
-        "status": Counter(map(str, store.column("status"))),
+        "status": Counter(map(str, status)),
     }
 
 
@@ -254,9 +257,13 @@ def _bar(holds: bool) -> str:
 
 def _extrapolate(rate: float, stored: float) -> dict[str, Any]:
     """What ten million images would take on a hundred machines of two cores."""
-    images, machines, per_chunk = 1e7, 100, 64
+    images, machines, per_chunk, large_chunk = 1e7, 100, 64, 1000
     seconds = images / (machines * rate)
+    pixels = 4 * 28**2
     return {
+        "read_rate": machines * rate * pixels / 1e6,
+        "network": 1e9 / 8 / (rate * (stored + pixels)),
+        "lost": large_chunk * 2 / rate / 60,
         "days": seconds / 86400,
         "terabytes": images * stored / 1e12,
         "write_rate": machines * rate * stored / 1e6,

@@ -82,8 +82,8 @@ class Stating:
         """The problem of these data.
 
         Args:
-            kind: Stands for operator and noise: equal kinds mean that both are the same. None if
-                no other data are like these.
+            kind: A name for this operator with this noise; data of one name share them. None if
+                no other data have the same.
             operator: What the instrument does.
             noise: The noise of the instrument.
             values: The data, NaN where they are missing.

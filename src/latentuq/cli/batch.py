@@ -125,7 +125,10 @@ def batch(
     page = str(store.page)
     if as_json:
         last = teller.last.to_json() if teller.last else {}
-        print(json.dumps({**last, "store": str(store.path), "page": page}), flush=True)
+        print(
+            json.dumps({**last, "message": "Done.", "store": str(store.path), "page": page}),
+            flush=True,
+        )
         return
     if teller.last is not None:
         typer.echo(f"{teller.last}.")

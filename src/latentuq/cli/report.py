@@ -25,7 +25,10 @@ def report(
         typer.Option(metavar="FILE", help="The prior, if its file has moved since."),
     ] = None,
     samples: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Draws of u and x in posterior.nc.")
+        int,
+        typer.Option(
+            metavar="N", min=1, help="Draws of u and x in posterior.nc, no more than were kept."
+        ),
     ] = 500,
     force: Annotated[bool, typer.Option("--force", help="Write to a folder that exists.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print summary.json.")] = False,

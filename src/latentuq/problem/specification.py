@@ -59,6 +59,7 @@ _OPERATOR_FLAGS = {
 # Noise below this share of white is rather a share of white itself.
 _LEAST_NOISE = 1e-4
 _NOISE_FLAGS = {"noise": "std", "variance": "variance", "covariance": "covariance"}
+_FLAGS = {*UNITS, *_OPERATOR_FLAGS, *_NOISE_FLAGS, "boundary", "problem"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +94,8 @@ class Specification:
         which of the resulting data are missing. Without a flag for the noise there is none.
         """
         given = {name: value for name, value in flags.items() if value is not None}
+        if unknown := given.keys() - _FLAGS:
+            raise UserError(f"{min(unknown)!r} is none of {', '.join(sorted(_FLAGS))}.")
         units = {name: given.pop(name) for name in UNITS if name in given}
         if (path := given.pop("problem", None)) is not None:
             if given:

@@ -72,7 +72,7 @@ def read_findings(store: Store) -> Findings:
 def measure_rate(found: Findings) -> float:
     """Images solved per second, from when their chunks were finished; 0 if there are none.
 
-    Between two chunks lies at most the time that the later one took, unless nobody worked.
+    Pauses do not count: of the time between two chunks no more than what the later one took.
     """
     seconds, firsts = found.numbers["seconds"], np.arange(0, found.store.images, found.store.chunk)
     work = np.add.reduceat(np.nan_to_num(seconds), firsts)

@@ -73,11 +73,14 @@ def open_survey(path: str | Path, specification: Specification) -> Survey:
     images = open_stack(path)
     masks, operators = {}, []
     for table in specification.operators:
-        stack = _one_each(table.get(_HIDING.get(table["kind"], "")), images)
+        kind = table["kind"]
+        stack = _one_each(table.get(_HIDING.get(kind, "")), images)
         if stack is None:
             operators.append(table)
+        elif kind in masks:
+            raise UserError(f"There are two kinds of {kind} for each image: join them into one.")
         else:
-            masks[table["kind"]] = stack
+            masks[kind] = stack
     noises = {
         name: stack
         for name, value in specification.noise.items()
@@ -99,7 +102,8 @@ def _one_each(value: object, images: Stack) -> Stack | None:
         stack = open_stack(value)
     except UserError:
         return None  # Whoever reads it as a single array says what is wrong.
-    if len(stack.shape) < min(2, len(images.shape)):
+    # A picture alone, perhaps in a file that could have pages, is for all images.
+    if len(stack.shape) < min(2, len(images.shape)) or len(stack.files) == len(stack) == 1:
         return None
     if len(stack) != len(images):
         raise UserError(

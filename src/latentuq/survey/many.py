@@ -22,7 +22,7 @@ from latentuq.posterior.solve import solve
 from latentuq.prior.generative import GenerativePrior
 from latentuq.problem.specification import Specification
 from latentuq.survey.layout import LEVELS, Layout
-from latentuq.survey.prepare import BatchRequest
+from latentuq.survey.prepare import BatchRequest, check_whole
 from latentuq.survey.rows import Row, error_row, fill_row, posterior_row
 from latentuq.survey.run import Listener, run_batch
 from latentuq.survey.work import Plan
@@ -58,7 +58,7 @@ def solve_many(
     draws: int = 128,
     progress: Callable[[int, int], None] | None = None,
 ) -> "xarray.Dataset":
-    """Solves many problems that differ in their data alone, one after the other, in this process.
+    """Solves many problems that differ only in their data, one after the other, in this process.
 
     The answer to an image depends on the key, its number and its data, not on the others.
 
@@ -73,10 +73,11 @@ def solve_many(
         progress: Called with the number of images that are done, and of all, after each.
 
     Returns:
-        The dataset that `latentuq batch` writes, in memory. An image whose problem cannot be stated
-        or solved has the status "failed" and says why in `error`.
+        What `latentuq batch` keeps of each image, as a dataset in memory. An image whose problem
+        cannot be stated or solved has the status "failed" and says why in `error`.
     """
     check_budget(budget)
+    check_whole("draws", draws, 0)
     key, operator = read_key(key), operator.bind(prior.shape)
     data = np.asarray(read_real(ys, "ys"), np.float64)
     if data.shape[1:] != operator.output_shape:
@@ -139,6 +140,8 @@ def batch(
     """
     import xarray
 
+    if not isinstance(images, str | Path):
+        raise UserError("batch reads images from a file or folder; solve_many takes arrays.")
     flags = problem if isinstance(problem, Mapping) else {"problem": Path(problem)}
     if unknown := set(options) - set(Options.__annotations__):
         raise UserError(f"batch has no option {min(unknown)!r}.")

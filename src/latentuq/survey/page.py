@@ -156,13 +156,14 @@ def _explain(name: str) -> str:
 
 
 def _errors(found: Findings) -> str:
-    """How many images failed with each error, whatever their names in it."""
+    """How many images failed with each error, whatever names and numbers are in it."""
     failed = np.flatnonzero(found.are(FAILED)).tolist()
     errors, first = Counter[str](), dict[str, int]()
     for image in failed:
         error, name = found.text("error", image), found.text("name", image)
         if name:
             error = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", "…", error)
+        error = re.sub(r"-?\d+(\.\d+)?(e[+-]?\d+)?", "…", error)
         errors[error] += 1
         first.setdefault(error, image)
     lines = [
@@ -199,7 +200,7 @@ def _gallery(found: Findings, name: str, text: str) -> str:
         names = [name for name in ("y", *_PICTURES, "truth") if name in store.layout.variables]
         overviews = {image: _overview(store.row(image, names)) for image in images}
     else:
-        notes.append("There are pictures of grey images only, and these have other axes.")
+        notes.append("Only grey images are pictured; these have other axes.")
     brightest = max((float(np.nanmax(o.std, initial=0)) for o in overviews.values()), default=0.0)
     if brightest:
         notes.append(f"Standard deviations are shown from 0 (black) to {brightest:.2g} (yellow).")

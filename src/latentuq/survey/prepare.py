@@ -4,9 +4,10 @@ import dataclasses
 import hashlib
 import json
 import os
-import shutil
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import jax
 import jaxlib
@@ -16,6 +17,7 @@ import latentuq
 from latentuq.app.reconstruct import choose_prior
 from latentuq.core.errors import UserError
 from latentuq.core.reading import check_size, read_path
+from latentuq.data.images import split_extension
 from latentuq.inference.settings import check_budget
 from latentuq.prior.check import PriorCheck
 from latentuq.prior.generative import GenerativePrior
@@ -42,7 +44,7 @@ class BatchRequest:
             `latentuq report` needs; 0 for none.
         workers: The number of processes, one for each core by default; 0 solves in this process.
         scheduler: The address of a Dask scheduler whose workers are to be used instead.
-        resume: Whether to go on with a store that an earlier run has left.
+        resume: Whether to go on with a store that an earlier run has left, if there is one.
         force: Whether a store that exists may be replaced.
         command: What the store names as the command that made it.
     """
@@ -81,7 +83,6 @@ def prepare_store(request: BatchRequest, store: Store, problem: InverseProblem) 
     if not is_store(path):
         raise UserError(f"{path} exists and is not a survey of latentuq: name another place.")
     if request.force:
-        shutil.rmtree(path)
         create_store(store, problem)
         return
     if not request.resume:
@@ -101,15 +102,43 @@ def prepare_store(request: BatchRequest, store: Store, problem: InverseProblem) 
 def _check(request: BatchRequest) -> None:
     check_budget(request.plan.budget)
     for name, least in (("chunk", 1), ("draws", 0), ("workers", 0)):
-        value = getattr(request, name)
-        if value is not None and (not isinstance(value, int) or value < least):
-            raise UserError(f"{name} is a whole number from {least} on, not {value!r}.")
+        if (value := getattr(request, name)) is not None:
+            check_whole(name, value, least)
     if not read_path(request.output).resolve().name:
         raise UserError(f"{request.output} is no place for a store: name a folder in it.")
+    _check_apart(request)
     if request.resume and request.force:
         raise UserError("Give --resume to go on, or --force to begin anew, not both.")
     if request.scheduler is not None and request.workers is not None:
         raise UserError("A scheduler has workers of its own: leave out --workers.")
+
+
+def check_whole(name: str, value: object, least: int) -> None:
+    """Refuses what is not a whole number, or too small."""
+    if not isinstance(value, int) or value < least:
+        raise UserError(f"{name} is a whole number from {least} on, not {value!r}.")
+
+
+def _check_apart(request: BatchRequest) -> None:
+    """Refuses to write to where something is read from."""
+    output, plan = read_path(request.output).resolve(), request.plan
+    for each in (
+        Path(plan.images),
+        *_files(plan.specification.operators),
+        *_files(plan.specification.noise),
+    ):
+        source = split_extension(each)[0].resolve()
+        if output in (source, *source.parents):
+            raise UserError(f"{request.output} is read from too: name another place for the store.")
+
+
+def _files(value: Any) -> Iterator[Path]:
+    """The files that tables and lists name."""
+    if isinstance(value, Path):
+        yield value
+    elif isinstance(value, Mapping | list | tuple):
+        for each in value.values() if isinstance(value, Mapping) else value:
+            yield from _files(each)
 
 
 def _first_problem(plan: Plan, prior: GenerativePrior, survey: Survey) -> InverseProblem:

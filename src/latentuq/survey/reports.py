@@ -13,7 +13,6 @@ from latentuq.core.errors import UserError
 from latentuq.core.files import staged_folder
 from latentuq.core.reading import explaining
 from latentuq.likelihood.noise import GaussianNoise
-from latentuq.posterior.file import check_samples
 from latentuq.problem.files import make_problem, read_prior
 from latentuq.problem.inverse import InverseProblem
 from latentuq.problem.specification import Specification
@@ -33,7 +32,7 @@ class StoredImage:
         image: The number of the image, from 0 on.
         folder: The folder for the report.
         model: The prior's model file, if it is no longer where the survey found it.
-        samples: The number of draws in the report's `posterior.nc`.
+        samples: The most draws in the report's `posterior.nc`, which has no more than were kept.
         force: Whether the folder may hold files already.
         command: What the report names as the command that made it.
     """
@@ -60,7 +59,7 @@ def report_image(request: StoredImage, progress: Listener | None = None) -> Repo
     row = _solved_row(store, request.image)
     with staged_folder(request.folder, request.force, FILES) as staged:
         problem = _problem_of(store, row, request.model)
-        check_samples(request.samples, problem.prior)
+        samples = min(request.samples, store.layout.draws)
         seed, name = store.identity["seed"], str(row["name"])
         key = jax.random.fold_in(jax.random.key(seed), request.image)
         provenance = {**store.provenance, "survey": str(store.path), "image": name}
@@ -68,11 +67,14 @@ def report_image(request: StoredImage, progress: Listener | None = None) -> Repo
         stages.end("start-up")
         stages.say("Writing the report.")
         content = collect(report_key(key), post, row.get("truth"))
-        kept = f"Made of what the survey {store.path.name} keeps of image {request.image}."
+        kept = (
+            f"Made of what the survey {store.path.name} keeps of image {request.image}, among it"
+            f" {store.layout.draws} draws."
+        )
         notes = [note for note in (kept, str(row["notes"])) if note]
         background = Background(f"{name} under {problem.prior.card.name}", notes=notes)
         facts = write_report(
-            staged, post, content, dataclasses.replace(background, samples=request.samples)
+            staged, post, content, dataclasses.replace(background, samples=samples)
         )
         stages.end("report")
         facts["seconds"] = stages.seconds

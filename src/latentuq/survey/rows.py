@@ -55,9 +55,10 @@ def make_row(layout: Layout, name: str, solved: Solved, started: float) -> Row:
     return fill_row(layout, row)
 
 
-def error_row(layout: Layout, name: str, error: str) -> Row:
-    """Makes the row of an image that could not be solved."""
-    return fill_row(layout, {"name": name, "status": FAILED, "error": error})
+def error_row(layout: Layout, name: str, error: str, seconds: float = math.nan) -> Row:
+    """Makes the row of an image that could not be solved, and of the time spent on it."""
+    row = {"name": name, "status": FAILED, "error": error, "seconds": seconds}
+    return fill_row(layout, row)
 
 
 def posterior_row(layout: Layout, post: Posterior) -> Row:

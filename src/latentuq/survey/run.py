@@ -38,10 +38,10 @@ from latentuq.survey.work import (
     solve_chunk,
 )
 
-# Seconds between two looks at what the workers say, and those that the rate is taken over.
+# Seconds between two looks at what the workers say; the rate is that of the last two minutes.
 _PAUSE, _WINDOW = 0.5, 120.0
-# Seconds to wait for a scheduler.
-_PATIENCE = 10
+# Seconds to wait for a scheduler, and for workers of our own.
+_PATIENCE, _LONELY = 10, 120.0
 
 # Dask would set MALLOC_TRIM_THRESHOLD_ too, so that memory goes back to the system at once: a solve
 # then takes nearly twice as long, half of it in the kernel.
@@ -84,7 +84,7 @@ class Tally(NamedTuple):
         if not self.images:
             return self.doing.rstrip(".")
         pace = ""
-        if self.rate > 0:
+        if self.rate > 0 and self.done < self.images:
             pace = f", {self.rate:.2g} per second, {show_time(self.seconds_left)} left"
         found = ", ".join(f"{self.counts.get(status, 0):,} {status}" for status in STATUSES)
         return f"{self.done:,} of {self.images:,} images{pace}: {found}"
@@ -158,8 +158,8 @@ class _Counter:
             self.history.append((now, done))
         while self.history[0][0] < now - _WINDOW and len(self.history) > 2:
             self.history.popleft()
-        (then, before), last = self.history[0], self.history[-1]
-        rate = (last[1] - before) / (last[0] - then) if last[0] > then else math.nan
+        then, before = self.history[0]
+        rate = (done - before) / (now - then) if done > before else math.nan
         seconds = now - self.started
         self.listen(Tally(self.doing, self.store.images, counts, seconds, rate))
 
@@ -174,9 +174,12 @@ def _solve(request: BatchRequest, store: Store, tally: _Counter) -> None:
     try:
         with _workers(request, len(waiting), tally) as (pool, room):
             while waiting or pending:
-                while waiting and len(pending) < room():
+                free = room() - len(pending)
+                for _ in range(min(free, len(waiting))):
                     chunk = waiting.popleft()
                     pending[pool.submit(solve_chunk, job, chunk)] = chunk
+                if not pending:  # Nobody is there to work.
+                    time.sleep(_PAUSE)
                 done, _ = wait(pending, _PAUSE, FIRST_COMPLETED)
                 for future in done:
                     chunk = pending.pop(future)
@@ -232,13 +235,21 @@ def _workers(
             pool.shutdown(cancel_futures=True)
         return
     with _client(request, chunks, tally) as client:
+        seen = time.monotonic()
 
         def room() -> int:
             # One for each process: work that waits at a worker is suspected if that dies.
+            nonlocal seen
             try:
-                return max(1, len(client.nthreads()))
+                found = len(client.nthreads())
             except OSError:
                 raise UserError(_GONE) from None
+            if found:
+                seen = time.monotonic()
+            # Workers of a cluster may be on their way; those of our own are replaced in seconds.
+            elif request.scheduler is None and time.monotonic() > seen + _LONELY:
+                raise UserError(f"The workers died, and none starts any more. {RESUMABLE}")
+            return found
 
         yield client.get_executor(pure=False), room
 
@@ -264,11 +275,13 @@ def _client(request: BatchRequest, chunks: int, tally: _Counter) -> Iterator[Any
         except (OSError, ValueError) as error:
             raise UserError(f"There is no scheduler at {request.scheduler}: {error}.") from error
         with client:
-            tally.tell(f"Solving with the workers of {request.scheduler}.")
+            where = f"{request.scheduler}; dashboard {client.dashboard_link}"
+            tally.tell(f"Solving with the workers of {where}.")
             yield client
         return
     count = min(request.workers or len(available_cores()), chunks)
-    tally.tell(f"Starting {count} workers.")
+    workers = "1 worker" if count == 1 else f"{count} workers"
+    tally.tell(f"Starting {workers}.")
     with set_config({"distributed.nanny.pre-spawn-environ": _ENVIRONMENT}):
         cluster = distributed.LocalCluster(
             n_workers=count,
@@ -278,7 +291,7 @@ def _client(request: BatchRequest, chunks: int, tally: _Counter) -> Iterator[Any
         )
     client = distributed.Client(cluster, set_as_default=False)
     try:
-        tally.tell(f"Solving with {count} workers; dashboard {client.dashboard_link}.")
+        tally.tell(f"Solving with {workers}; dashboard {client.dashboard_link}.")
         yield client
     finally:
         # All that is worth keeping is on the disk; waiting for workers to end would take long.

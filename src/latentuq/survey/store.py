@@ -44,7 +44,7 @@ def needs_zarr() -> Any:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Store:
-    """A store that exists.
+    """A store that exists, or one as it is to be made.
 
     Attributes:
         path: Its folder.
@@ -157,6 +157,8 @@ def create_store(store: Store, problem: InverseProblem) -> None:
     with cleaning(lambda: shutil.rmtree(new, ignore_errors=True)):
         try:
             _fill(store, new, problem)
+            if store.path.exists():  # Not before the new one is there.
+                shutil.rmtree(store.path)
             os.rename(new, store.path)
         except OSError as error:
             raise UserError(f"Cannot write {store.path}: {reason(error)}.") from error
@@ -169,6 +171,8 @@ def open_store(path: str | Path) -> Store:
         UserError: There is none, it is damaged, or of another version.
     """
     found = read_path(path)
+    if not found.exists():
+        raise UserError(f"There is no folder {found}.")
     if not is_store(found):
         raise UserError(f"{found} is not a store that latentuq batch has made.")
     with explaining(f"{found} is damaged"):
@@ -179,15 +183,15 @@ def open_store(path: str | Path) -> Store:
             )
         fields: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value
-            for name, value in attributes["layout"].items()
+            for name, value in json.loads(attributes["layout"]).items()
         }
         return Store(
             found,
             Layout(**fields),
             attributes["images"],
             attributes["chunk"],
-            attributes["identity"],
-            attributes["provenance"],
+            json.loads(attributes["identity"]),
+            json.loads(attributes["provenance"]),
         )
 
 
@@ -207,9 +211,10 @@ def _fill(store: Store, folder: Path, problem: InverseProblem) -> None:
             "format": FORMAT,
             "images": store.images,
             "chunk": store.chunk,
-            "layout": dataclasses.asdict(store.layout),
-            "identity": dict(store.identity),
-            "provenance": dict(store.provenance),
+            # As text, which every format that xarray writes can hold.
+            "layout": json.dumps(dataclasses.asdict(store.layout)),
+            "identity": json.dumps(dict(store.identity)),
+            "provenance": json.dumps(dict(store.provenance)),
         }
     )
     for name, variable in store.layout.variables.items():

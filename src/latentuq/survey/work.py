@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from latentuq.app.reconstruct import choose_prior
 from latentuq.app.solving import Solver, noting
 from latentuq.core.cores import available_cores
 from latentuq.core.errors import UserError
+from latentuq.core.files import write_file
 from latentuq.core.reading import read_path, reason
 from latentuq.prior.generative import GenerativePrior
 from latentuq.prior.model_file import embedded_models
@@ -163,7 +165,7 @@ def begin_run(store: Store, token: str) -> None:
         *store.path.rglob("*.partial"),
     ):
         left.unlink(missing_ok=True)
-    (store.run / _OWNER).write_text(token)
+    write_file(store.run / _OWNER, token)
 
 
 def end_run(store: Store) -> None:
@@ -217,12 +219,13 @@ class _Worker:
                 error = str(failure)
             except Exception as failure:  # Anything at all must not end the run.
                 error = f"Unexpected failure: {type(failure).__name__}: {failure}"
-        return error_row(self.store.layout, name, error)
+        return error_row(self.store.layout, name, error, time.perf_counter() - started)
 
     def _check_owner(self) -> None:
-        owner = self.store.run / _OWNER
-        if not owner.exists() or owner.read_text() != self.job.token:
-            raise UserError("The run that this worker belongs to has ended.")
+        with suppress(OSError):
+            if (self.store.run / _OWNER).read_text() == self.job.token:
+                return
+        raise UserError("The run that this worker belongs to has ended.")
 
 
 # A process solves one image at a time, however many threads it has, and keeps what it needs.

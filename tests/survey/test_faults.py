@@ -193,14 +193,15 @@ POISON = """
 import os, signal
 from latentuq.app.solving import Solver
 
-solve = Solver.solve
+def poisoned(solve):
+    def die(solver, key, given, *rest, **options):
+        if given.name in ("y.npy[1]", "y.npy[2]"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return solve(solver, key, given, *rest, **options)
 
-def die(solver, key, given, *rest, **options):
-    if given.name in ("y.npy[1]", "y.npy[2]"):
-        os.kill(os.getpid(), signal.SIGKILL)
-    return solve(solver, key, given, *rest, **options)
+    return die
 
-Solver.solve = die
+Solver.solve = poisoned(Solver.solve)  # Dask may load this file more than once.
 """
 
 
