@@ -104,6 +104,7 @@ def test_what_concerns_all_images_is_raised_at_once(parts, noisy):
         solve_many(3, *parts, noisy)  # pyright: ignore[reportArgumentType]
 
 
+@pytest.mark.slow
 def test_a_survey_from_python_is_that_of_the_command(tmp_path, model, noisy, quick):
     np.save(tmp_path / "y.npy", noisy)
     run(plan_of(tmp_path / "y.npy", model, seed=3), tmp_path / "first.zarr", chunk=5)

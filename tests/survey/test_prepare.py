@@ -154,10 +154,9 @@ def test_what_is_not_ours_is_never_touched(make, tmp_path, changes):
     before = contents(tmp_path)
     with pytest.raises(UserError, match="exists and is not a survey of latentuq: name another"):
         prepare(make(**changes))
-    with pytest.raises(UserError, match="is not a survey of latentuq"):
-        prepare(make(output="y.npy", **changes))
-    with pytest.raises(UserError, match="is not a survey of latentuq"):
-        prepare(make(output=".", **changes))
+    for output in ("y.npy", "."):
+        with pytest.raises(UserError, match="is read from too: name another place"):
+            prepare(make(output=output, **changes))
     assert contents(tmp_path) == before
     # A store of ours whose header is damaged is not known for one.
     (folder / "thesis.txt").unlink()

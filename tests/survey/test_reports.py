@@ -126,7 +126,9 @@ def test_a_chunk_that_is_not_finished_has_no_reports(survey):
 
 def test_a_prior_that_has_moved_is_named(survey, tmp_path, model, unsolvable):
     header = json.loads((survey / "zarr.json").read_text())
-    header["attributes"]["provenance"]["model"] = str(tmp_path / "gone.safetensors")
+    provenance = json.loads(header["attributes"]["provenance"])
+    provenance["model"] = str(tmp_path / "gone.safetensors")
+    header["attributes"]["provenance"] = json.dumps(provenance)
     (survey / "zarr.json").write_text(json.dumps(header))
     with pytest.raises(UserError, match=r"There is no model .*gone\.safetensors"):
         report(survey, 0)

@@ -225,21 +225,28 @@ def test_too_little_is_kept_without_draws(post, problem):
         read_posterior(found, problem, KEY, {})
 
 
-def test_surprise_counts_standard_deviations(problem):
-    """At the maximum of a linear Gaussian model chi^2 + u.u is chi-squared with n degrees."""
-    n = int(problem.observed.sum())
-    found = []
-    for number in range(100):
+def test_surprise_is_the_distance_of_the_data_from_what_the_prior_makes(problem):
+    """At the maximum chi^2 + u.u is (y - m)^T (C + J J^T)^-1 (y - m), which is chi-squared."""
+    seen = np.asarray(problem.observed)
+    n = np.count_nonzero(seen)
+
+    def predict(u):
+        return problem.operator.apply(problem.prior.generate(u))[seen]
+
+    origin = jnp.zeros(DIM)
+    mean, slope = (np.float64(each) for each in (predict(origin), jax.jacfwd(predict)(origin)))
+    own = problem.noise.std**2 + np.float64(problem.prior.model_error.variance)[seen]
+    covariance = np.diag(own) + slope @ slope.T
+    for number in range(5):
         simulated = problem.with_data(problem.simulate(jax.random.key(number)).y)
-        mode = exact_posterior(simulated).mean[None]
+        mode = np.float32(exact_posterior(simulated).mean[None])
+        chi_squared = measure_chi_squared(simulated, mode)
         post = SimpleNamespace(
-            problem=simulated, modes=mode, weights=np.ones(1),
-            chi_squared=measure_chi_squared(simulated, np.float32(mode)),
-        )  # fmt: skip
-        found.append(measure_surprise(post))
-    # Mean 0, variance 1; the variance of the variance is (kurtosis - 1) / 100 with 3 + 12 / n.
-    assert abs(np.mean(found)) < 5 / math.sqrt(100)
-    assert abs(np.var(found) - 1) < 5 * math.sqrt((2 + 12 / n) / 100)
+            problem=simulated, modes=mode, weights=np.ones(1), chi_squared=chi_squared
+        )
+        gap = np.float64(simulated.y)[seen] - mean
+        distance = gap @ np.linalg.solve(covariance, gap)
+        assert measure_surprise(post) == pytest.approx((distance - n) / math.sqrt(2 * n), abs=1e-3)
 
 
 def test_data_that_the_prior_does_not_make_are_surprising(problem):

@@ -160,13 +160,16 @@ def damage_header(store, change):
     path.write_text(json.dumps(header))
 
 
+@pytest.mark.filterwarnings("ignore:Consolidated metadata")
 def test_what_is_no_store_of_ours_is_one_sentence(store, tmp_path):
     (tmp_path / "folder").mkdir()
     zarr.open_group(str(tmp_path / "other.zarr"), mode="w").attrs["kind"] = "another"
     xarray.Dataset({"x": ("a", [1.0])}).to_zarr(str(tmp_path / "plain.zarr"), zarr_format=3)
     header = store.path / "zarr.json"
     header.write_text(header.read_text()[:-40])
-    for name in ("folder", "other.zarr", "plain.zarr", "missing", "a.zarr"):
+    with pytest.raises(UserError, match=r"There is no folder .*missing\."):
+        open_store(tmp_path / "missing")
+    for name in ("folder", "other.zarr", "plain.zarr", "a.zarr"):
         assert not is_store(tmp_path / name)
         with pytest.raises(UserError, match=f"{name} is not a store that latentuq batch has made"):
             open_store(tmp_path / name)
@@ -183,7 +186,7 @@ def test_a_header_of_another_version_is_one_sentence(store):
     damage_header(store, lambda attributes: attributes.update(format=99))
     with pytest.raises(UserError, match=r"has format 99; this latentuq reads 1\."):
         open_store(store.path)
-    damage_header(store, lambda attributes: attributes.update(format=1, layout={"shape": [6, 5]}))
+    damage_header(store, lambda attributes: attributes.update(format=1, layout='{"shape": [6, 5]}'))
     with pytest.raises(UserError, match=r"a\.zarr is damaged: .*missing"):
         open_store(store.path)
 

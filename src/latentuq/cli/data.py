@@ -41,7 +41,8 @@ def fetch(
     from latentuq.data.publications import find_publication
 
     licence = find_publication(name).licence
-    typer.echo(licence, err=True)
+    if source is None:  # Nothing is downloaded else.
+        typer.echo(licence, err=True)
     with Bar() as bar:
         folder = fetch_dataset(name, source, bar.count, force=force)
     if as_json:

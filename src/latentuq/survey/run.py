@@ -46,6 +46,12 @@ _PATIENCE, _LONELY = 10, 120.0
 # Dask would set MALLOC_TRIM_THRESHOLD_ too, so that memory goes back to the system at once: a solve
 # then takes nearly twice as long, half of it in the kernel.
 _ENVIRONMENT = {"DASK_LOGGING__DISTRIBUTED": "critical", "OMP_NUM_THREADS": "1"}
+_CLUSTER = {
+    "distributed.nanny.pre-spawn-environ": _ENVIRONMENT,
+    # Dask would give up a worker for good whose successor needs more than 15 seconds to begin,
+    # which on a busy machine it does.
+    "distributed.deploy.lost-worker-timeout": "1 day",
+}
 
 RESUMABLE = "Finished images are kept; the same command with --resume goes on."
 """What to say when a run has to stop."""
@@ -282,21 +288,21 @@ def _client(request: BatchRequest, chunks: int, tally: _Counter) -> Iterator[Any
     count = min(request.workers or len(available_cores()), chunks)
     workers = "1 worker" if count == 1 else f"{count} workers"
     tally.tell(f"Starting {workers}.")
-    with set_config({"distributed.nanny.pre-spawn-environ": _ENVIRONMENT}):
+    with set_config(_CLUSTER):
         cluster = distributed.LocalCluster(
             n_workers=count,
             threads_per_worker=1,
             dashboard_address="127.0.0.1:0",
             silence_logs=logging.CRITICAL,
         )
-    client = distributed.Client(cluster, set_as_default=False)
-    try:
-        tally.tell(f"Solving with {workers}; dashboard {client.dashboard_link}.")
-        yield client
-    finally:
-        # All that is worth keeping is on the disk; waiting for workers to end would take long.
-        for nanny in cluster.workers.values():
-            with suppress(OSError, TypeError):
-                os.kill(nanny.pid, signal.SIGKILL)
-        client.close(timeout=1)
-        cluster.close()
+        client = distributed.Client(cluster, set_as_default=False)
+        try:
+            tally.tell(f"Solving with {workers}; dashboard {client.dashboard_link}.")
+            yield client
+        finally:
+            # All that is worth keeping is on the disk; waiting for workers to end would take long.
+            for nanny in cluster.workers.values():
+                with suppress(OSError, TypeError):
+                    os.kill(nanny.pid, signal.SIGKILL)
+            client.close(timeout=1)
+            cluster.close()
