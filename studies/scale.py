@@ -57,7 +57,6 @@ def make_setup() -> dict[str, Any]:
         "model": MODEL,
         "model_checksum": load_prior(MODEL).card.checksum,
         "noise": NOISE,
-        "cores": os.cpu_count(),
     }
 
 
@@ -67,14 +66,13 @@ _SIZES = Sizes()
 def make_jobs(sizes: Sizes = _SIZES, folder: Path | None = None) -> dict[str, Job]:
     # An interrupted survey is gone on with, but only by the code that began it.
     folder = folder or cache_dir() / "studies" / f"scale-{commit()}"
-    make_folder(folder)
     return {
         "start": job(measure_start),
         "loop": job(measure_loop, sizes.looped),
-        "1 worker": job(measure_speed, folder, sizes.sampled, 1),
-        "2 workers": job(measure_speed, folder, sizes.sampled, 2),
+        "1 worker": job(measure_speed, sizes.sampled, 1),
+        "2 workers": job(measure_speed, sizes.sampled, 2),
         "answers": job(survey_answers, folder, sizes.digits, sizes.garments),
-        "previews": job(measure_flatness, folder, sizes.previews),
+        "previews": job(measure_flatness, sizes.previews),
     }
 
 
@@ -87,6 +85,7 @@ def run_survey(
     watch: Callable[[Tally], None] = lambda _: None,
 ) -> Store:
     """Corrupts clean images and solves them all; a run that was interrupted goes on."""
+    make_folder(folder)
     source, output = folder / f"{name}.npy", folder / f"{name}.zarr"
     np.save(source, images.astype(np.float32))
     plan = Plan(str(source), Specification.from_flags(FLAGS), MODEL, corrupt=True, budget=budget)
@@ -94,7 +93,7 @@ def run_survey(
     return run_batch(request, watch)
 
 
-def measure_speed(folder: Path, number: int, workers: int) -> dict[str, Any]:
+def measure_speed(number: int, workers: int) -> dict[str, Any]:
     """Images per second once all workers are warm, and before the last ones wait for each other."""
     seen: list[tuple[float, int]] = []
     images = np.asarray(load_dataset("mnist").test_images[:number])
@@ -104,7 +103,7 @@ def measure_speed(folder: Path, number: int, workers: int) -> dict[str, Any]:
         if not seen or tally.done > seen[-1][1]:
             seen.append((time.monotonic() - started, tally.done))
 
-    with tempfile.TemporaryDirectory(dir=folder) as fresh:
+    with tempfile.TemporaryDirectory() as fresh:
         run_survey(Path(fresh), images, "speed", workers, watch=watch)
     steady = [each for each in seen if 0.2 * number <= each[1] <= 0.9 * number]
     (first, before), (last, after) = steady[0], steady[-1]
@@ -174,7 +173,7 @@ def survey_answers(folder: Path, digits: int, garments: int) -> dict[str, Any]:
     return {**found, "bytes": stored / len(images)}
 
 
-def measure_flatness(folder: Path, number: int) -> dict[str, Any]:
+def measure_flatness(number: int) -> dict[str, Any]:
     """Time of an image and memory of a worker, from the first hundred images to the last."""
     memory: list[dict[str, float]] = []
     started = time.monotonic()
@@ -187,7 +186,7 @@ def measure_flatness(folder: Path, number: int) -> dict[str, Any]:
             memory.append({"done": tally.done, "megabytes": max(sizes), "seconds": seconds})
 
     images = np.asarray(load_dataset("mnist").test_images[:number])
-    with tempfile.TemporaryDirectory(dir=folder) as fresh:
+    with tempfile.TemporaryDirectory() as fresh:
         store = run_survey(Path(fresh), images, "previews", 2, "preview", watch)
         seconds, status = store.column("seconds"), store.column("status")
     return {

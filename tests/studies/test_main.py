@@ -9,7 +9,7 @@ import pytest
 
 import commands
 from latentuq.core.cells import read_cells
-from studies import inference, priors, references, reports, verdicts
+from studies import inference, page, priors, references, reports, scale, verdicts
 from studies.__main__ import MEASURED, main
 from studies.commits import commits
 from studies.pages import RESULTS, ROOT, fill_page, rows
@@ -70,7 +70,7 @@ def test_a_page_is_written_from_what_was_measured(tmp_path):
     assert written == (RESULTS / "bench.md").read_text()
 
 
-@pytest.mark.parametrize("study", [inference, priors, references, reports, verdicts])
+@pytest.mark.parametrize("study", [inference, page, priors, references, reports, scale, verdicts])
 def test_published_pages_say_what_was_measured(study):
     name = study.__name__.removeprefix("studies.")
     cells = read_cells(RESULTS / f"{name}.json", study.make_setup())
