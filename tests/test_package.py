@@ -61,7 +61,13 @@ def test_versions_agree():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "document",
-    ["README.md", "docs/priors.md", "docs/problems.md", "docs/inference.md", "docs/comparison.md"],
+    [
+        "README.md",
+        *(
+            f"docs/{name}.md"
+            for name in ("priors", "problems", "inference", "comparison", "surveys")
+        ),
+    ],
 )
 def test_python_in_the_documents_runs(document, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
